@@ -1,0 +1,133 @@
+"""The one data type: a padded, masked batch of trajectories, and how its shape is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, repr=False)
+class TrajectoryBatch:
+    """A data set of logged trajectories, padded to one length.
+
+    Axes are [traj, time] first; under `vmap` a leading [trial] axis may be present. What
+    stands in padded cells never matters, not even NaN. Build one with `from_episodes`,
+    `from_dataframe` or `from_arrays`, which check every value; the constructor checks nothing.
+
+    Attributes:
+      reward: [traj, time] reward received at the step.
+      log_ratio: [traj, time] log pi_e(a|s) - log pi_b(a|s) of the logged action; -inf where the
+        target policy forbids it; None for a log whose ratios are not known yet.
+      action: [traj, time] integer id of the logged action.
+      state: [traj, time] integer state id; None where there are only observations.
+      mask: [traj, time] True for a real step; True cells are a prefix of each row.
+      observation: [traj, time, dim] features of the state, or None.
+      target_probs: [traj, time, action] pi_e(.|s), or None.
+      behavior_probs: [traj, time, action] pi_b(.|s), or None.
+      behavior_log_prob: [traj, time] log pi_b(a|s) of the logged action, or None.
+      num_states: number of state ids (static); 0 without states.
+      num_actions: number of action ids (static).
+    """
+
+    reward: Array
+    mask: Array
+    log_ratio: Array | None = None
+    action: Array | None = None
+    state: Array | None = None
+    observation: Array | None = None
+    target_probs: Array | None = None
+    behavior_probs: Array | None = None
+    behavior_log_prob: Array | None = None
+    num_states: int = dataclasses.field(default=0, metadata={"static": True})
+    num_actions: int = dataclasses.field(default=0, metadata={"static": True})
+
+    @property
+    def lengths(self) -> Array:
+        """[traj] number of real steps."""
+        return self.mask.sum(-1)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The float type of every kernel run on this batch."""
+        return self.reward.dtype
+
+    def replace(self, **changes) -> TrajectoryBatch:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def require(self, field: str, purpose: str) -> Array:
+        """The field's array, or a ValueError that says what needs it and how to supply it."""
+        value = getattr(self, field)
+        if value is None:
+            remedy = _REMEDY.get(field, f"load it with {field}, or give policies to with_policies")
+            raise ValueError(f"{purpose} needs `{field}`, which this batch lacks: {remedy}")
+        return value
+
+    def __repr__(self) -> str:
+        if not hasattr(self.reward, "dtype"):  # a tree of something else, as vmap's axes
+            return f"TrajectoryBatch({vars(self)})"
+        shape = "x".join(map(str, jnp.shape(self.reward)))
+        absent = [name for name in _REMEDY if getattr(self, name) is None]
+        without = f", without {', '.join(absent)}" if absent else ""
+        return (
+            f"TrajectoryBatch({shape} steps, num_states={self.num_states}, "
+            f"num_actions={self.num_actions}, {self.reward.dtype}{without})"
+        )
+
+
+_REMEDY = {
+    "log_ratio": "load it with behavior_prob and target_prob, or with log_ratio, "
+    "or give the policies to with_policies",
+    "state": "load it with states, or make states from observations by with_states",
+    "action": "load it with actions",
+    "observation": "load it with observations",
+}
+
+_TIME_FIELDS = tuple(
+    field.name
+    for field in dataclasses.fields(TrajectoryBatch)
+    if not field.metadata.get("static", False)
+)
+
+
+def _map_time_fields(batch: TrajectoryBatch, change: Callable[[Array], Array]) -> TrajectoryBatch:
+    present = {name: getattr(batch, name) for name in _TIME_FIELDS}
+    return batch.replace(**{k: change(v) for k, v in present.items() if v is not None})
+
+
+def trim(batch: TrajectoryBatch) -> TrajectoryBatch:
+    """Drops the padding beyond the longest trajectory. Not for use under jit."""
+    longest = int(np.asarray(batch.lengths).max())
+    return _map_time_fields(batch, lambda field: field[:, :longest])
+
+
+def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
+    """Pads the time axis with zeros (mask False) to `steps`."""
+    extra = steps - batch.mask.shape[1]
+    if extra < 0:
+        raise ValueError(f"steps: {steps} is below the batch's {batch.mask.shape[1]} steps")
+
+    def pad(field: Array) -> Array:
+        return jnp.pad(field, [(0, 0), (0, extra)] + [(0, 0)] * (field.ndim - 2))
+
+    return _map_time_fields(batch, pad)
+
+
+def bucket_length(steps: int) -> int:
+    """The smallest of 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that holds `steps` (waste < 25 %)."""
+    scale = 1
+    while 7 * scale < steps:
+        scale *= 2
+    return next(m * scale for m in (4, 5, 6, 7) if m * scale >= steps)
+
+
+def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
+    """Trims, then pads to a bucket length, so that nearby lengths share one compilation."""
+    trimmed = trim(batch)
+    return pad_to(trimmed, bucket_length(trimmed.mask.shape[1]))

@@ -1,0 +1,43 @@
+"""Estimators: pure functions of a batch and of log-ratios, and the registry of their names.
+
+Every function takes `(batch, log_ratio, *, discount, **options)` and returns a scalar. The
+log-ratios are an argument of their own so that any estimator can be given some of them set to
+zero: that is OSIRIS. To add one, write the function and add its line here.
+"""
+
+from osiris_jax.estimators.incremental import incris
+from osiris_jax.estimators.marginal import mis
+from osiris_jax.estimators.stepwise import cwpdis, pdis
+from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, wis
+
+ESTIMATORS = {
+    "mc": mc,
+    "is": importance_sampling,
+    "wis": wis,
+    "pdis": pdis,
+    "cwpdis": cwpdis,
+    "phwis": phwis,
+    "incris": incris,
+    "mis": mis,
+}
+
+OMISSION_PREFIX = "osiris-"
+OMISSION_SHORT = {"osiris": "osiris-is", "osirwis": "osiris-wis"}
+
+
+def parse_name(name: str) -> tuple[str, bool]:
+    """The registry name behind what a user types, and whether it asks for omission.
+
+    "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).
+    """
+    long = OMISSION_SHORT.get(name, name)
+    plain = long.removeprefix(OMISSION_PREFIX)
+    if plain not in ESTIMATORS:
+        raise ValueError(
+            f"estimator: {name!r} is unknown; there are {', '.join(ESTIMATORS)}, each also as "
+            f"{OMISSION_PREFIX}<name>, and {' and '.join(OMISSION_SHORT)}"
+        )
+    return plain, long != plain
+
+
+__all__ = ["ESTIMATORS", "parse_name"]

@@ -1,0 +1,208 @@
+"""Incremental importance sampling: for each reward, only its most recent ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+from osiris_jax import masked
+from osiris_jax.batch import TrajectoryBatch
+
+ROW_BLOCK = 128
+
+
+class Choice(NamedTuple):
+    """For every reward t: the chosen cut, t - k, and the mean of B r_t there."""
+
+    cut: Int[Array, " time"]
+    mean: Float[Array, " time"]
+
+
+class _Paths(NamedTuple):
+    """Products of ratios from the start, zeros apart: rho_{1:j} = [zeros = 0] exp(log_weight)."""
+
+    log_weight: Float[Array, "traj cut"]
+    zeros: Int[Array, "traj cut"]
+    reward: Float[Array, "traj time"]
+
+
+def incris(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    variance: str = "of-one",
+) -> Float[Array, ""]:
+    """INCRIS: each reward keeps its k most recent ratios, k by estimated MSE (Guo et al. 2017).
+
+    For reward t and a cut j = t - k, A = rho_{1:j} is left out and B = rho_{j+1:t} kept; the cut
+    minimises cov(A, B r_t)^2 + var(B r_t) over the data, ties (to rounding) to the smallest k.
+    A finished trajectory has reward 0 and ratio 1. Quadratic in time, memory linear in it.
+
+    Args:
+      variance: "of-one" as published, or "of-mean": the variance divided by N, which makes the
+        criterion the MSE of what is averaged.
+    """
+    mean_reward = choose_cuts(batch, log_ratio, variance=variance).mean
+    return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, batch.dtype))
+
+
+def choose_cuts(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, variance: str = "of-one"
+) -> Choice:
+    """The cuts that `incris` makes; a discount multiplies all scores of a step alike."""
+    if variance not in ("of-one", "of-mean"):
+        raise ValueError(f'variance: {variance!r} is not one of "of-one", "of-mean"')
+    finite, zero = masked.split_zeros(log_ratio, batch.mask)
+    start = ((0, 0), (1, 0))
+    paths = _Paths(
+        log_weight=jnp.pad(masked.running_sum(finite), start),
+        zeros=jnp.pad(jnp.cumsum(zero, axis=1, dtype=jnp.int32), start),
+        reward=masked.fill(batch.mask, batch.reward),
+    )
+    variance_share = 1.0 if variance == "of-one" else 1.0 / len(batch.reward)
+    return _redo_in_log_space(
+        _choose_by_matmul(paths, variance_share), paths, variance_share, ~_matmul_is_safe(paths)
+    )
+
+
+def _latest_best(
+    score: Float[Array, "*row cut"], slack: Callable[[Array], Array]
+) -> Int[Array, "*row"]:
+    """The last cut (smallest k) whose score is within the slack of the best.
+
+    The best is named apart, for a compiler may compute the scores twice and round them differently,
+    so that none equals the minimum.
+    """
+    good = score <= slack(score.min(-1, keepdims=True))
+    last_good = jnp.max(jnp.where(good, jnp.arange(score.shape[-1]), 0), axis=-1)
+    return jnp.maximum(last_good, jnp.argmin(score, axis=-1))
+
+
+def _tie_tolerance(dtype) -> float:
+    return 1e-9 if dtype == jnp.float64 else 1e-4
+
+
+def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:
+    """Mean over trajectories and what remains, both exact where all values are equal."""
+    from_first = x - x[0]
+    shift = from_first.mean(0)
+    return x[0] + shift, from_first - shift
+
+
+def _matmul_is_safe(paths: _Paths) -> Bool[Array, ""]:
+    """Whether no ratio is zero and no square in `_choose_by_matmul` can overflow or vanish."""
+    spread = jnp.max(paths.log_weight.max(1) - paths.log_weight.min(1))
+    largest_reward = jnp.max(jnp.abs(paths.reward))
+    log_reward = jnp.abs(jnp.log(jnp.where(largest_reward > 0, largest_reward, 1)))
+    log_largest = paths.log_weight.max() + spread + log_reward
+    log_limit = 0.45 * jnp.log(jnp.finfo(paths.reward.dtype).max)
+    return (log_largest < log_limit) & (paths.zeros.max() == 0)
+
+
+def _choose_by_matmul(paths: _Paths, variance_share: float) -> Choice:
+    """The cuts of all rewards, from two matrix products per block of rows.
+
+    With u_j = 1 / rho_{1:j} and v_t = rho_{1:t} r_t, B r_t = u_j v_t, so that the means over
+    trajectories of B r_t and of its square are products of matrices; mean(A B r_t) is free of
+    the cut.
+    """
+    log_weight, reward = paths.log_weight, paths.reward
+    num_trajectories, num_steps = reward.shape
+    middle = (log_weight.max(1) + log_weight.min(1))[:, None] / 2
+    inverse = jnp.exp(middle - log_weight)
+    weighted_reward = jnp.exp(log_weight[:, 1:] - middle) * reward
+    mean_kept = jnp.exp(log_weight).mean(0)
+    mean_full = (jnp.exp(log_weight[:, 1:]) * reward).mean(0)
+    mean_bare, deviation = _mean_and_deviation(reward)
+    variance_bare = (deviation**2).mean(0)
+
+    def rows(inputs):
+        weighted, full, bare, bare_variance, time = inputs
+        cut = jnp.arange(num_steps + 1)
+        no_ratio = cut == time[:, None]
+        first = jnp.where(no_ratio, bare[:, None], weighted @ inverse / num_trajectories)
+        second = weighted**2 @ inverse**2 / num_trajectories
+        spread = jnp.where(no_ratio, bare_variance[:, None], jnp.maximum(second - first**2, 0))
+        split = mean_kept * first
+        score = (full[:, None] - split) ** 2 + variance_share * spread
+        score = jnp.where(cut <= time[:, None], score, jnp.inf)
+        rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * (full[:, None] ** 2 + split**2)
+        tolerance = _tie_tolerance(score.dtype)
+        chosen = _latest_best(score, lambda best: best * (1 + tolerance) + rounding)
+        return Choice(chosen, jnp.take_along_axis(first, chosen[:, None], axis=1)[:, 0])
+
+    by_row = (weighted_reward.T, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
+    return _blocked(rows, by_row)
+
+
+def _blocked(rows, by_row):
+    """`rows` over blocks of the leading axis, so that memory stays linear in time."""
+    num_rows = len(by_row[0])
+    block = min(ROW_BLOCK, num_rows)
+    num_blocks = -(-num_rows // block)
+
+    def fold(x):
+        padded = jnp.pad(x, [(0, num_blocks * block - num_rows)] + [(0, 0)] * (x.ndim - 1))
+        return padded.reshape(num_blocks, block, *x.shape[1:])
+
+    blocks = lax.map(rows, jax.tree.map(fold, by_row))
+    return jax.tree.map(lambda x: x.reshape(-1)[:num_rows], blocks)
+
+
+def _redo_in_log_space(
+    choice: Choice, paths: _Paths, variance_share: float, needed: Bool[Array, ""]
+) -> Choice:
+    """Overwrites the choice by that of the log-space form where `needed`.
+
+    A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
+    """
+
+    def body(carry):
+        t, choice = carry
+        cut, mean = _choose_in_log_space(paths, t, variance_share)
+        return t + 1, Choice(choice.cut.at[t].set(cut), choice.mean.at[t].set(mean))
+
+    def unfinished(carry):
+        return needed & (carry[0] < len(choice.cut))
+
+    return lax.while_loop(unfinished, body, (0, choice))[1]
+
+
+def _choose_in_log_space(
+    paths: _Paths, t: Int[Array, ""], variance_share: float
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """The cut of one reward and the mean there, for ratios of zero and of any size."""
+    log_weight, zeros = paths.log_weight, paths.zeros
+    reward = paths.reward[:, t, None]
+    allowed = jnp.arange(log_weight.shape[1]) <= t + 1
+    column = partial(lax.dynamic_index_in_dim, axis=1)
+    survives = (zeros == column(zeros, t + 1)) & (reward != 0) & allowed
+    log_recent = column(log_weight, t + 1) - log_weight + jnp.log(jnp.abs(reward))
+    recent, log_recent_scale = _scale_down(log_recent, survives)
+    kept, log_kept_scale = _scale_down(log_weight, (zeros == 0) & allowed)
+
+    mean_recent, deviation = _mean_and_deviation(recent * jnp.sign(reward))
+    _, kept_deviation = _mean_and_deviation(kept)
+    covariance = (kept_deviation * deviation).mean(0)
+    log_spread = jnp.log(variance_share * (deviation**2).mean(0))
+    log_bias_square = 2 * (jnp.log(jnp.abs(covariance)) + log_kept_scale)
+    log_score = 2 * log_recent_scale + jnp.logaddexp(log_spread, log_bias_square)
+    log_score = jnp.where(allowed, log_score, jnp.inf)
+    tolerance = _tie_tolerance(log_score.dtype)
+    chosen = _latest_best(log_score, lambda best: best + tolerance)
+    root = jnp.exp(log_recent_scale[chosen] / 2)
+    return chosen, mean_recent[chosen] * root * root
+
+
+def _scale_down(log_x: Float[Array, "traj cut"], exists: Bool[Array, "traj cut"]):
+    """x / scale and log scale, the scale of a column being its largest existing x."""
+    scale = jnp.max(jnp.where(exists, log_x, -jnp.inf), axis=0)
+    scale = jnp.where(jnp.isfinite(scale), scale, 0)
+    return jnp.where(exists, jnp.exp(jnp.where(exists, log_x, 0) - scale), 0), scale

@@ -1,0 +1,69 @@
+"""Estimators that weigh whole trajectories."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from osiris_jax import masked
+from osiris_jax.batch import TrajectoryBatch
+
+
+def mc(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+) -> Float[Array, ""]:
+    """Monte Carlo: mean of g, ratios ignored (on-policy, or the naive behaviour value)."""
+    del log_ratio
+    return masked.returns(batch.reward, batch.mask, discount).mean()
+
+
+def importance_sampling(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+) -> Float[Array, ""]:
+    """Importance sampling: mean of g rho (Precup, Sutton & Singh 2000)."""
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    value = masked.returns(batch.reward, batch.mask, discount)
+    return masked.scaled_sum(log_weight, value / len(value))
+
+
+def wis(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+) -> Float[Array, ""]:
+    """Weighted importance sampling: sum g rho / sum rho (Precup, Sutton & Singh 2000)."""
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    return masked.weighted_mean(log_weight, masked.returns(batch.reward, batch.mask, discount))
+
+
+def phwis(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    length_probs: Float[Array, " length"] | None = None,
+) -> Float[Array, ""]:
+    """Per-horizon WIS: WIS among equal lengths, averaged (Doroudi, Thomas & Brunskill 2017).
+
+    Args:
+      length_probs: probability of each length 0, 1, 2, ..., in place of the share of each
+        length in the data. A length that can happen but was not seen makes the estimate NaN.
+    """
+    num_lengths = batch.mask.shape[1] + 1
+    length = masked.lengths(batch.mask)
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    value = masked.returns(batch.reward, batch.mask, discount)
+    wis_by_length = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
+    if length_probs is None:
+        share = jax.ops.segment_sum(jnp.ones_like(value), length, num_lengths) / len(value)
+        return _mix(share, wis_by_length)
+    share = jnp.asarray(length_probs, value.dtype)
+    num_probs = max(num_lengths, len(share))
+    return _mix(
+        jnp.pad(share, (0, num_probs - len(share))),
+        jnp.pad(wis_by_length, (0, num_probs - num_lengths), constant_values=jnp.nan),
+    )
+
+
+def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(share > 0, share * value, 0))

@@ -1,0 +1,139 @@
+"""Tables in long format, one row per step, to a TrajectoryBatch."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.io.columns import (
+    FLOAT_FIELDS,
+    INTEGER_FIELDS,
+    Columns,
+    Place,
+    check_numbers,
+    to_batch,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDE_PREFIX = {"observation": "obs", "behavior_probs": "behavior_prob"}
+WIDE_PREFIX |= {"target_probs": "target_prob"}
+
+
+def from_dataframe(
+    table: pd.DataFrame,
+    *,
+    num_states: int | None = None,
+    num_actions: int | None = None,
+    dtype: Any = None,
+    bucket: bool = False,
+) -> TrajectoryBatch:
+    """A batch from a pandas DataFrame with one row per step, rows in any order.
+
+    Args:
+      table: columns `episode` (any label), `step` (integers without gaps within an episode),
+        `state` or `obs_0`, `obs_1`, ... or both, `action`, `reward`, and the ratios:
+        `behavior_prob` and `target_prob` of the action taken, or `log_ratio`, or
+        `behavior_prob_0`, ... and `target_prob_0`, ... of all actions. Other columns are ignored.
+        Trajectories are numbered in the order in which their episodes first appear.
+      num_states: number of state ids; by default the largest + 1.
+      num_actions: number of action ids; by default the policies' width or the largest + 1.
+      dtype: float32 or float64; by default JAX's.
+      bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
+
+    Raises:
+      ValueError: names the column, the trajectory with its episode, and the step.
+
+    Example:
+      >>> oj.from_dataframe(pd.read_csv("log.csv"))
+    """
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"table: expected a pandas DataFrame, got a {type(table).__name__}")
+    for name in ("episode", "step"):
+        if name not in table.columns:
+            raise ValueError(f"{name}: missing column; there are {_listed(table)}")
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"{twice}: this column appears twice")
+    if not len(table):
+        raise ValueError("episode: the table has no rows")
+    try:
+        trajectory, episodes = pd.factorize(table["episode"])
+    except TypeError as error:
+        raise ValueError(f"episode: expected labels such as numbers or text: {error}") from None
+    for row in np.flatnonzero(trajectory < 0):
+        raise ValueError(f"episode: missing at row {row} (step {table['step'].iloc[row]})")
+
+    def label_of(number: int) -> str:
+        label = episodes[number]
+        label = label.item() if isinstance(label, np.generic) else label
+        return f"trajectory {number} (episode {label!r})"
+
+    step = _steps(table["step"], lambda row: f"{label_of(trajectory[row])}, row {row}")
+    order = np.lexsort((step, trajectory))
+    sorted_trajectory, sorted_step = trajectory[order], step[order]
+    lengths = np.bincount(trajectory)
+    fields = {
+        field: _numbers(table[field])[order]
+        for field in (*INTEGER_FIELDS, *FLOAT_FIELDS)
+        if field in table.columns
+    }
+    for field, prefix in WIDE_PREFIX.items():
+        names = _wide_names(table, prefix)
+        if names:
+            fields[field] = np.stack([_numbers(table[name]) for name in names], axis=1)[order]
+    columns = Columns(
+        fields,
+        lengths,
+        lambda index: f"{label_of(sorted_trajectory[index])}, step {sorted_step[index]}",
+        name=lambda field: f"{WIDE_PREFIX[field]}_*" if field in WIDE_PREFIX else field,
+    )
+    _check_steps(columns, sorted_trajectory, sorted_step)
+    return to_batch(
+        columns, num_states=num_states, num_actions=num_actions, dtype=dtype, bucket=bucket
+    )
+
+
+def _listed(table: pd.DataFrame) -> str:
+    return ", ".join(map(str, table.columns)) or "none"
+
+
+def _numbers(series: Any) -> np.ndarray:
+    """The column as NumPy numbers, pandas' missing values as NaN; text stays text."""
+    if series.dtype.kind in "fiub":
+        if series.hasnans:
+            return series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return series.to_numpy()
+    return series.to_numpy(dtype=object)
+
+
+def _steps(series: Any, place: Place) -> np.ndarray:
+    columns = Columns({"step": _numbers(series)}, np.array([len(series)]), place)
+    step = check_numbers(columns, "step")
+    if step.dtype.kind == "f":
+        whole = (np.abs(step) < 2**53) & (step == np.floor(step))
+        columns.fail_where("step", ~whole, lambda row: f"{step[row]} is not an integer")
+    return step.astype(np.int64)
+
+
+def _check_steps(columns: Columns, trajectory: np.ndarray, step: np.ndarray) -> None:
+    columns.fail_where("step", step < 0, lambda _: "negative")
+    same = np.append(False, trajectory[1:] == trajectory[:-1])
+    jump = np.append(0, np.diff(step))
+    columns.fail_where("step", same & (jump == 0), lambda _: "duplicate step")
+    columns.fail_where("step", same & (jump > 1), lambda i: f"gap after step {step[i - 1]}")
+
+
+def _wide_names(table: pd.DataFrame, prefix: str) -> list[str]:
+    pattern = re.compile(rf"{prefix}_(\d+)")
+    numbers = {int(m[1]): name for name in table.columns if (m := pattern.fullmatch(str(name)))}
+    for number in range(len(numbers)):
+        if number not in numbers:
+            raise ValueError(f"{prefix}_{number}: missing column, though {prefix}_* go beyond it")
+    return [numbers[number] for number in range(len(numbers))]

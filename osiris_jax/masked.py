@@ -1,0 +1,165 @@
+"""Masked sums in log space: the few reductions from which every estimator is made.
+
+Conventions: `mask` is True at real steps; padded cells may hold anything, NaN included.
+A ratio of zero is a log-ratio of -inf and makes every product over it -inf.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int, Shaped
+
+PAIRWISE_LIMIT = 128
+
+
+def fill(
+    mask: Shaped[Array, "*shape"], x: Shaped[Array, "*shape"], value: float | int = 0
+) -> Array:
+    """`x` at real steps, `value` in the padding."""
+    return jnp.where(mask, x, jnp.asarray(value, x.dtype))
+
+
+def lengths(mask: Bool[Array, "traj time"]) -> Int[Array, " traj"]:
+    """Number of real steps of each trajectory."""
+    return mask.sum(-1, dtype=jnp.int32)
+
+
+def alive(mask: Bool[Array, "traj time"]) -> Bool[Array, " time"]:
+    """Steps at which at least one trajectory still runs."""
+    return mask.any(0)
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Knuth's error-free addition: the rounded sum and exactly what rounding lost."""
+    rounded = a + b
+    b_seen = rounded - a
+    return rounded, (a - (rounded - b_seen)) + (b - b_seen)
+
+
+def total(x: Float[Array, "*batch time"]) -> Float[Array, "*batch"]:
+    """Sum over time whose error does not grow with the number of steps.
+
+    Halves are added pairwise with their rounding errors collected, because a million
+    log-ratios summed in order drift by units in float32.
+    """
+    lost = jnp.zeros(x.shape[:-1], x.dtype)
+    while x.shape[-1] > PAIRWISE_LIMIT:
+        half = -(-x.shape[-1] // 2)
+        padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 2 * half - x.shape[-1])])
+        x, error = two_sum(padded[..., :half], padded[..., half:])
+        lost = lost + error.sum(-1)
+    return x.sum(-1) + lost
+
+
+def running_sum(
+    x: Float[Array, "*batch time"], *, reverse: bool = False, discount=1.0
+) -> Float[Array, "*batch time"]:
+    """y_t = x_t + discount * y_{t-1} (reverse: y_{t+1}), compensated.
+
+    A recursion and not a tree of partial sums, so that equal futures give bit-equal returns
+    wherever they stand in a trajectory: tests of equality rely on it.
+    """
+    discount = jnp.asarray(discount, x.dtype)
+
+    def step(carry, x_t):
+        head, tail = carry
+        rounded, lost = two_sum(discount * head, x_t)
+        carry = two_sum(rounded, discount * tail + lost)
+        return carry, carry[0]
+
+    zero = jnp.zeros(x.shape[:-1], x.dtype)
+    _, sums = lax.scan(step, (zero, zero), jnp.moveaxis(x, -1, 0), reverse=reverse)
+    return jnp.moveaxis(sums, 0, -1)
+
+
+def split_zeros(
+    log_ratio: Float[Array, "traj time"], mask: Bool[Array, "traj time"]
+) -> tuple[Float[Array, "traj time"], Bool[Array, "traj time"]]:
+    """Log-ratios made finite (0 in padding and at ratios of zero), and where the ratio is zero."""
+    zero = mask & jnp.isneginf(log_ratio)
+    return fill(mask & ~zero, log_ratio), zero
+
+
+def log_weights(
+    log_ratio: Float[Array, "traj time"], mask: Bool[Array, "traj time"]
+) -> Float[Array, " traj"]:
+    """log rho_{1:T}, the log of the product of all ratios of a trajectory."""
+    finite, zero = split_zeros(log_ratio, mask)
+    return jnp.where(zero.any(-1), -jnp.inf, total(finite))
+
+
+def running_log_weights(
+    log_ratio: Float[Array, "traj time"], mask: Bool[Array, "traj time"], *, reverse: bool = False
+) -> Float[Array, "traj time"]:
+    """log rho_{1:t} (reverse: log rho_{t:T}); after its end a trajectory keeps its final weight."""
+    finite, zero = split_zeros(log_ratio, mask)
+    has_zero = lax.cummax(zero.astype(jnp.int8), axis=1, reverse=reverse).astype(bool)
+    return jnp.where(has_zero, -jnp.inf, running_sum(finite, reverse=reverse))
+
+
+def discounts(steps: int, discount, dtype) -> Float[Array, " time"]:
+    """gamma^(t-1) for t = 1..steps."""
+    return jnp.asarray(discount, dtype) ** jnp.arange(steps, dtype=dtype)
+
+
+def returns(
+    reward: Float[Array, "traj time"], mask: Bool[Array, "traj time"], discount
+) -> Float[Array, " traj"]:
+    """g = sum_t gamma^(t-1) r_t."""
+    return total(fill(mask, reward) * discounts(reward.shape[1], discount, reward.dtype))
+
+
+def returns_to_go(
+    reward: Float[Array, "traj time"], mask: Bool[Array, "traj time"], discount
+) -> Float[Array, "traj time"]:
+    """g_{t:T} = sum_{u >= t} gamma^(u-t) r_u."""
+    return running_sum(fill(mask, reward), reverse=True, discount=discount)
+
+
+def scaled_sum(
+    log_weight: Float[Array, "*shape"], value: Float[Array, "*shape"]
+) -> Float[Array, ""]:
+    """sum of exp(log_weight) * value over all axes, finite wherever the result is representable."""
+    counts = (value != 0) & (log_weight > -jnp.inf)
+    shift = jnp.max(jnp.where(counts, log_weight, -jnp.inf))
+    shift = lax.stop_gradient(jnp.where(jnp.isfinite(shift), shift, 0))
+    relative = jnp.exp(jnp.where(counts, log_weight - shift, 0))
+    root = jnp.exp(shift / 2)
+    return jnp.sum(jnp.where(counts, value * relative, 0)) * root * root
+
+
+def weighted_mean(
+    log_weight: Float[Array, " traj"], value: Float[Array, " traj"]
+) -> Float[Array, ""]:
+    """sum of w * value / sum of w, NaN where all weights are zero.
+
+    Measured from the value of the heaviest item, so that a constant comes out exactly.
+    """
+    heaviest = jnp.argmax(log_weight)
+    peak = lax.stop_gradient(log_weight[heaviest])
+    exists = peak > -jnp.inf
+    relative = jnp.where(exists, log_weight - jnp.where(exists, peak, 0), 0)
+    excess = scaled_sum(relative, value - value[heaviest]) / jnp.sum(jnp.exp(relative))
+    return jnp.where(exists, value[heaviest] + excess, jnp.nan)
+
+
+def segment_weighted_mean(
+    log_weight: Float[Array, " traj"],
+    value: Float[Array, " traj"],
+    segment: Int[Array, " traj"],
+    num_segments: int,
+) -> Float[Array, " segment"]:
+    """`weighted_mean` within each segment; NaN where a segment is empty or weighs nothing."""
+    weight = jnp.exp(log_weight - segment_peak(log_weight, segment, num_segments)[segment])
+    weighted = jax.ops.segment_sum(weight * value, segment, num_segments)
+    return weighted / jax.ops.segment_sum(weight, segment, num_segments)
+
+
+def segment_peak(
+    log_weight: Float[Array, " traj"], segment: Int[Array, " traj"], num_segments: int
+) -> Float[Array, " segment"]:
+    """The largest log-weight of each segment, 0 where it is empty or weighs nothing."""
+    peak = lax.stop_gradient(jax.ops.segment_max(log_weight, segment, num_segments))
+    return jnp.where(jnp.isfinite(peak), peak, 0)

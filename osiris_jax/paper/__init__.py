@@ -1,0 +1,1 @@
+"""The published protocol, where the paper's own code departs from the definitions."""

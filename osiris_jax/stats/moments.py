@@ -1,0 +1,97 @@
+"""Size, mean and sum of squared deviations, by segment, without cancellation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+
+class Moments(NamedTuple):
+    """Moments of samples; any shape. An empty sample has size, mean and squares 0."""
+
+    size: Array
+    mean: Array
+    squares: Array  # sum of (x - mean)^2
+
+    def variance(self, ddof=1) -> Array:
+        """squares / (size - ddof); NaN where that is 0 / 0."""
+        return self.squares / (self.size - ddof)
+
+
+def _segment_range(
+    value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
+) -> tuple[Float[Array, " segment"], Float[Array, " segment"]]:
+    """The smallest and the largest value of each segment, 0 where it is empty."""
+    smallest = jax.ops.segment_min(value, segment, num_segments)
+    largest = jax.ops.segment_max(value, segment, num_segments)
+    exists = smallest <= largest
+    return jnp.where(exists, smallest, 0), jnp.where(exists, largest, 0)
+
+
+def from_segment_origin(
+    value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
+) -> Float[Array, " item"]:
+    """Values measured from their segment's origin.
+
+    The origin is the point between the segment's smallest and largest value that is nearest to
+    zero. Subtracting it costs no digit, and leaves all of the spread's where the mean is large.
+    """
+    origin = jnp.clip(0, *_segment_range(value, segment, num_segments))
+    return value - _of_segment(origin, segment)
+
+
+def segment_moments(
+    value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
+) -> Moments:
+    """Two-pass moments of each segment; items whose segment is `num_segments` are left out.
+
+    Where all values of a segment are equal its squares are exactly 0: that is asked of the values
+    themselves, for the compiler may fuse a product into the difference before it is rounded.
+    """
+    size = jax.ops.segment_sum(jnp.ones_like(segment), segment, num_segments)
+    size = size.astype(value.dtype)
+    smallest, largest = _segment_range(value, segment, num_segments)
+    constant = smallest == largest
+    origin = jnp.clip(0, smallest, largest)
+    from_origin = value - _of_segment(origin, segment)
+    shift = jax.ops.segment_sum(from_origin, segment, num_segments) / jnp.maximum(size, 1)
+    shift = jnp.where(constant, 0, shift)
+    deviation = from_origin - _of_segment(shift, segment)
+    squares = jax.ops.segment_sum(deviation**2, segment, num_segments)
+    return Moments(size, origin + shift, jnp.where(constant, 0, squares))
+
+
+def _of_segment(x: Array, segment: Int[Array, " item"]) -> Array:
+    return x.at[segment].get(mode="fill", fill_value=0)
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    """Moments of two samples taken together (Chan, Golub & LeVeque 1979)."""
+    size = a.size + b.size
+    share = b.size / jnp.maximum(size, 1)
+    gap = b.mean - a.mean
+    return Moments(size, a.mean + gap * share, a.squares + b.squares + gap**2 * a.size * share)
+
+
+def leave_one_out(moments: Moments) -> Moments:
+    """For each index of the leading axis, the moments of all the others together.
+
+    Those before and those after are merged. Subtracting an item's own sums from the total
+    would lose every digit where that item is the outlier, which is where leaving it out matters.
+    """
+
+    def exclusive(inclusive: Array, step: int) -> Array:
+        edge = jnp.zeros_like(inclusive[:1])
+        if step > 0:
+            return jnp.concatenate([edge, inclusive[:-1]])
+        return jnp.concatenate([inclusive[1:], edge])
+
+    before = lax.associative_scan(merge, moments)
+    after = lax.associative_scan(merge, moments, reverse=True)
+    return merge(
+        Moments(*(exclusive(x, 1) for x in before)), Moments(*(exclusive(x, -1) for x in after))
+    )

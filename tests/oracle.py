@@ -1,0 +1,371 @@
+"""Slow, plain oracles for the estimators and p-values, written straight from the definitions.
+
+A data set is a list of trajectories; a trajectory is a dict of 1-D arrays `states`, `actions`,
+`rewards` and `log_ratio` (which may hold -inf). Arithmetic is in long double, estimates are Python
+floats, NaN where a normaliser is empty. Nothing here may import the library under test.
+"""
+
+import warnings
+
+import numpy as np
+from scipy import stats
+
+LD = np.longdouble
+ABSORBED = -1  # the state id of a finished trajectory
+EXACT_SMIRNOV_LIMIT = 250_000  # where n+ n- exceeds this the asymptotic p-value is used
+
+
+def ratios(traj):
+    """rho_t = exp(log_ratio_t) for every t."""
+    return np.exp(np.asarray(traj["log_ratio"], LD))
+
+
+def rewards(traj):
+    """r_t for every t."""
+    return np.asarray(traj["rewards"], LD)
+
+
+def discounted_sum(values, discount):
+    """sum_t gamma^(t-1) x_t."""
+    return sum((LD(discount) ** t * value for t, value in enumerate(values)), LD(0))
+
+
+def returns(traj, discount=1.0):
+    """g = sum_t gamma^(t-1) r_t."""
+    return discounted_sum(rewards(traj), discount)
+
+
+def returns_to_go(traj, discount=1.0):
+    """g_{t:T} = sum_{u >= t} gamma^(u-t) r_u for every t, as g_{t:T} = r_t + gamma g_{t+1:T}."""
+    result = rewards(traj).copy()
+    for t in reversed(range(len(result) - 1)):
+        result[t] += LD(discount) * result[t + 1]
+    return result
+
+
+def horizon(data):
+    """The length of the longest trajectory."""
+    return max(len(traj["rewards"]) for traj in data)
+
+
+def mean(values):
+    """The mean, without rounding residue where all values are equal."""
+    values = np.asarray(values, LD)
+    return values[0] if np.all(values == values[0]) else np.sum(values) / len(values)
+
+
+def quotient(top, bottom):
+    """top / bottom, NaN where the normaliser is empty."""
+    return top / bottom if bottom != 0 else LD(np.nan)
+
+
+# --- estimators -------------------------------------------------------------------------------
+
+
+def mc(data, discount=1.0):
+    """mean of g."""
+    return float(mean([returns(traj, discount) for traj in data]))
+
+
+def is_(data, discount=1.0):
+    """mean of g rho."""
+    return float(mean([returns(traj, discount) * np.prod(ratios(traj)) for traj in data]))
+
+
+def weighted_mean_return(data, discount):
+    """sum g rho / sum rho, in long double."""
+    weights = [np.prod(ratios(traj)) for traj in data]
+    top = sum(w * returns(traj, discount) for w, traj in zip(weights, data, strict=True))
+    return quotient(top, sum(weights))
+
+
+def wis(data, discount=1.0):
+    """sum g rho / sum rho."""
+    return float(weighted_mean_return(data, discount))
+
+
+def pdis(data, discount=1.0):
+    """mean of sum_t gamma^(t-1) r_t rho_{1:t}."""
+    weighted = [rewards(traj) * np.cumprod(ratios(traj)) for traj in data]
+    return float(mean([discounted_sum(values, discount) for values in weighted]))
+
+
+def cwpdis(data, discount=1.0, finished="keep"):
+    """sum_t gamma^(t-1) sum_i w_it r_it / sum_i w_it, w_it = rho_{1:t}.
+
+    A finished trajectory stays in the normaliser with its final weight ("keep"), leaves it
+    ("drop"), or leaves it and step t is multiplied by the share of trajectories alive ("share").
+    """
+    total = LD(0)
+    for t in range(horizon(data)):
+        top, everyone, alive, num_alive = LD(0), LD(0), LD(0), 0
+        for traj in data:
+            weight = np.prod(ratios(traj)[: t + 1])
+            everyone += weight
+            if t < len(traj["rewards"]):
+                top += weight * rewards(traj)[t]
+                alive += weight
+                num_alive += 1
+        step = {
+            "keep": quotient(top, everyone),
+            "drop": quotient(top, alive),
+            "share": quotient(top, alive) * num_alive / len(data),
+        }[finished]
+        total += LD(discount) ** t * step
+    return float(total)
+
+
+def phwis(data, discount=1.0, length_probs=None):
+    """sum over lengths of P(length) times the WIS of the trajectories of that length.
+
+    P is the share among the data, or the dict `length_probs` as it is: a length of probability 0
+    is skipped, one of positive probability that the data lack makes the result NaN.
+    """
+    groups = {}
+    for traj in data:
+        groups.setdefault(len(traj["rewards"]), []).append(traj)
+    if length_probs is None:
+        length_probs = {length: LD(len(group)) / len(data) for length, group in groups.items()}
+    total = LD(0)
+    for length, prob in length_probs.items():
+        if prob > 0:
+            total += LD(prob) * weighted_mean_return(groups.get(length, []), discount)
+    return float(total)
+
+
+def squared_error(before, kept, divisor=1):
+    """cov(before, kept)^2 + var(kept) / divisor, population moments."""
+    before, kept = np.asarray(before, LD), np.asarray(kept, LD)
+    covariance = mean((before - mean(before)) * (kept - mean(kept)))
+    return covariance**2 + mean((kept - mean(kept)) ** 2) / divisor
+
+
+def pick(scores, tie):
+    """The mean that goes with the smallest k whose score is <= best (1 + tie)."""
+    best = min(score for score, _ in scores)
+    return next(value for score, value in scores if score <= best * (1 + LD(tie)))
+
+
+def window_scores(data, t, end, divisor=1):
+    """[(cov(A, B r_t)^2 + var(B r_t) / divisor, mean(B r_t)) for k = 0..t], t from 1.
+
+    A = rho_{1:t-k}, B = rho_{t-k+1:end}; after the end of a trajectory ratios are 1 and rewards 0.
+    """
+    reward = [rewards(traj)[t - 1] if t <= len(traj["rewards"]) else LD(0) for traj in data]
+    scores = []
+    for k in range(t + 1):
+        before = [np.prod(ratios(traj)[: t - k]) for traj in data]
+        window = [np.prod(ratios(traj)[t - k : end]) for traj in data]
+        kept = [b * r for b, r in zip(window, reward, strict=True)]
+        scores.append((squared_error(before, kept, divisor), mean(kept)))
+    return scores
+
+
+def incris_scores(data, discount, t, variance="of-one"):
+    """[(Chat_k^2 + Vhat_k, mean(B r_t)) for k = 0..t], r_t including its gamma^(t-1).
+
+    B = rho_{t-k+1:t}, moments over all N; variance="of-mean" is Vhat_k / N.
+    """
+    scale = LD(discount) ** (t - 1)
+    divisor = {"of-one": 1, "of-mean": len(data)}[variance]
+    scores = window_scores(data, t, t, divisor)
+    return [(score * scale**2, value * scale) for score, value in scores]
+
+
+def incris(data, discount=1.0, variance="of-one", tie=1e-9):
+    """sum_t gamma^(t-1) mean(B r_t), at each t with the smallest k of least score."""
+    steps = range(1, horizon(data) + 1)
+    return float(sum(pick(incris_scores(data, discount, t, variance), tie) for t in steps))
+
+
+def state_at(traj, t):
+    """s_t (t from 0), ABSORBED after the end."""
+    return int(traj["states"][t]) if t < len(traj["states"]) else ABSORBED
+
+
+def marginalised(data, discount, count_pairs):
+    """sum_t gamma^(t-1) sum_i d_t(s_t) rho_t r_t / n_t(s_t); d_1 = n_1 / N.
+
+    d_{t+1}(s') is sum_i [s_{t+1} = s'] d_t(s_t) rho_t / n, scaled to sum 1, with n = n_t(s_t), or
+    n_t(s_t, s') if `count_pairs`. In ABSORBED the ratio is 1 and the reward 0.
+    """
+    total, mass = LD(0), {}
+    for traj in data:
+        mass[state_at(traj, 0)] = mass.get(state_at(traj, 0), LD(0)) + LD(1) / len(data)
+    for t in range(horizon(data)):
+        pairs = [(state_at(traj, t), state_at(traj, t + 1)) for traj in data]
+        states = [state for state, _ in pairs]
+        following = {}
+        for traj, (state, target) in zip(data, pairs, strict=True):
+            alive = t < len(traj["rewards"])
+            ratio, reward = (ratios(traj)[t], rewards(traj)[t]) if alive else (LD(1), LD(0))
+            total += LD(discount) ** t * mass[state] * ratio * reward / states.count(state)
+            count = pairs.count((state, target)) if count_pairs else states.count(state)
+            following[target] = following.get(target, LD(0)) + mass[state] * ratio / count
+        if t + 1 < horizon(data):
+            norm = sum(following.values())
+            mass = {state: quotient(value, norm) for state, value in following.items()}
+    return float(total)
+
+
+def mis(data, discount=1.0):
+    """Tabular marginalised IS (Xie, Ma & Wang 2019) with an absorbing state: `marginalised`."""
+    return marginalised(data, discount, count_pairs=False)
+
+
+ESTIMATORS = {"mc": mc, "is": is_, "wis": wis, "pdis": pdis}
+ESTIMATORS |= {"cwpdis": cwpdis, "phwis": phwis, "incris": incris, "mis": mis}
+
+
+# --- relevance --------------------------------------------------------------------------------
+
+
+def samples(data, weighting="to-go", discount=1.0, first_visit=False):
+    """State -> (G+, G-): the x of its visits with rho_t > 1 and with rho_t <= 1.
+
+    x is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none"). Ratios are sorted
+    before they are multiplied, so that x equal but for the order of their ratios are tied.
+    """
+    groups = {}
+    for traj in data:
+        to_go, ratio, seen = returns_to_go(traj, discount), ratios(traj), set()
+        for t, state in enumerate(int(s) for s in traj["states"]):
+            if first_visit and state in seen:
+                continue
+            seen.add(state)
+            first = {"to-go": t, "future": t + 1, "none": len(ratio)}[weighting]
+            plus, minus = groups.setdefault(state, ([], []))
+            group = plus if traj["log_ratio"][t] > 0 else minus
+            group.append(to_go[t] * np.prod(np.sort(ratio[first:])))
+    return groups
+
+
+def constant(group):
+    """Whether all values of a group are equal."""
+    return bool(np.all(group == group[0]))
+
+
+def welch(plus, minus, ddof=1):
+    """Two-sided Welch p-value, NaN for a group of at most `ddof` values and for t = 0/0.
+
+    With v = var/n: t = (m+ - m-) / sqrt(v+ + v-), df = (v+ + v-)^2 / sum v^2/(n - 1), and 1 where
+    that holds a 0/0 (as for n = 1). The variance of equal values is exactly 0.
+    """
+    groups = (plus, minus)
+    if min(len(g) for g in groups) <= ddof:
+        return np.nan
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        if ddof == 1 and not any(constant(g) for g in groups):
+            return float(stats.ttest_ind(plus, minus, equal_var=False).pvalue)
+        n = np.array([len(g) for g in groups])
+        m = np.array([g[0] if constant(g) else np.mean(g) for g in groups])
+        v = np.array([0.0 if constant(g) else np.var(g, ddof=ddof) for g in groups]) / n
+        df = np.sum(v) ** 2 / np.sum(v**2 / (n - 1))
+        t = (m[0] - m[1]) / np.sqrt(np.sum(v))
+        return float(2 * stats.t.sf(abs(t), 1.0 if np.isnan(df) else df))
+
+
+def smirnov(plus, minus):
+    """Two-sided two-sample Kolmogorov-Smirnov p-value, exact while n+ n- is within the limit."""
+    if len(plus) * len(minus) > EXACT_SMIRNOV_LIMIT:
+        return float(stats.ks_2samp(plus, minus, method="asymp").pvalue)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            return float(stats.ks_2samp(plus, minus, method="exact").pvalue)
+        except RuntimeWarning:  # SciPy gives up exactness where p = 1 rounds to 1 + 2e-16
+            return 1.0
+
+
+def two_sample(test, plus, minus, ddof):
+    """The p-value of one state, its x divided by the largest |x| before they become float64."""
+    scale = max(abs(x) for x in plus + minus)
+    scale = scale if scale > 0 else LD(1)
+    plus, minus = (np.array([float(x / scale) for x in group]) for group in (plus, minus))
+    if test not in ("welch", "smirnov"):
+        raise ValueError(f"test={test!r}")
+    return welch(plus, minus, ddof) if test == "welch" else smirnov(plus, minus)
+
+
+def pvalues(
+    data,
+    num_states,
+    test="welch",
+    weighting="to-go",
+    ddof=1,
+    discount=1.0,
+    undecided=1.0,
+    first_visit=False,
+):
+    """p-value of every state, clipped to [0, 1]; `undecided` where a group is empty or p is NaN."""
+    result = np.full(num_states, float(undecided))
+    for state, (plus, minus) in samples(data, weighting, discount, first_visit).items():
+        p = two_sample(test, plus, minus, ddof) if plus and minus else np.nan
+        if not np.isnan(p):
+            result[state] = np.clip(p, 0.0, 1.0)
+    return result
+
+
+def pvalues_leave_one_out(data, num_states, **options):
+    """[N, num_states]: row i is `pvalues` of the data without trajectory i."""
+    others = [data[:i] + data[i + 1 :] for i in range(len(data))]
+    return np.stack([pvalues(rest, num_states, **options) for rest in others])
+
+
+def keep_map(pvalues, alpha):
+    """theta(s) = [p <= alpha (1 + 1e-12)], and nothing at alpha = 0."""
+    return (np.asarray(pvalues) <= alpha * (1 + 1e-12)) & (alpha > 0)
+
+
+def omit(data, keep):
+    """The data with log_ratio 0 where the state is not kept; keep is [state] or [traj, state]."""
+    keep = np.asarray(keep, bool)
+    result = []
+    for i, traj in enumerate(data):
+        kept = (keep if keep.ndim == 1 else keep[i])[np.asarray(traj["states"])]
+        result.append({**traj, "log_ratio": np.where(kept, traj["log_ratio"], 0.0)})
+    return result
+
+
+# --- the published forms: what the paper's code computes (no discount) ------------------------
+
+
+def incris_published(data):
+    """sum_t mean(B r_t), every mean over the trajectories of at least t steps, not over all N.
+
+    B = rho_{t-k+1:T} to the *end* of its trajectory, A = rho_{1:t-k}; k = 0..t minimises
+    cov(A, B r_t)^2 + var(B r_t), population moments over those alive at t, ties to the smallest k.
+    So k = 0 still has B = rho_{t+1:T}; a trajectory alone at t has all scores 0 and k = 0.
+    """
+    total = LD(0)
+    for t in range(1, horizon(data) + 1):
+        alive = [traj for traj in data if t <= len(traj["rewards"])]
+        total += pick(window_scores(alive, t, end=None), tie=1e-9)
+    return float(total)
+
+
+def mis_published(data):
+    """`mis` with transition weights divided by n_t(s, s') instead of n_t(s), then renormalised.
+
+    Rewards are still divided by n_t(s). The absorbing state is one state shared by all finished
+    trajectories: the steps at which trajectories end in s count as one pair.
+    """
+    return marginalised(data, 1.0, count_pairs=True)
+
+
+def pvalues_published(data, num_states, test="welch"):
+    """Unweighted returns-to-go; Welch with population variances, or exact Smirnov.
+
+    1 where a group is empty; NaN where Welch is 0/0 (both groups constant, with equal means).
+    """
+    result = np.ones(num_states)
+    for state, (plus, minus) in samples(data, "none").items():
+        if plus and minus:
+            result[state] = two_sample(test, plus, minus, ddof=0)
+    return result
+
+
+def keep_map_published(pvalues, alpha):
+    """theta(s) = [p <= alpha]: NaN is never kept, p = 0 is kept even at alpha = 0."""
+    return np.asarray(pvalues) <= alpha

@@ -108,7 +108,7 @@ def returns(
     reward: Float[Array, "traj time"], mask: Bool[Array, "traj time"], discount
 ) -> Float[Array, " traj"]:
     """g = sum_t gamma^(t-1) r_t."""
-    return total(fill(mask, reward) * discounts(reward.shape[1], discount, reward.dtype))
+    return total(fill(mask, reward) * discounts(reward.shape[1], discount, reward.dtype)[None])
 
 
 def returns_to_go(

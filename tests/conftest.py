@@ -1,4 +1,4 @@
-"""Shared by all tests: checked shapes, a compilation cache, and both float types."""
+"""Shared by all tests: checked shapes and ranks, a compilation cache, both float types."""
 
 import os
 import tempfile
@@ -7,6 +7,7 @@ from pathlib import Path
 CACHE = Path(tempfile.gettempdir()) / "osiris-jax-test-cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -1,6 +1,7 @@
 """Ragged data sets for tests, as lists of episodes."""
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def episodes(flat):
     """Golden trajectories, one after another, as a list of episodes."""
     ends = np.cumsum([0, *flat["lengths"]])
     data = []
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in itertools.pairwise(ends):
         episode = {key: np.array(flat[key][start:end]) for key in ("states", "actions", "rewards")}
         data.append(episode | {"log_ratio": np.log(flat["rho"][start:end])})
     return data

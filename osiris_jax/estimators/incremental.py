@@ -91,9 +91,9 @@ def _tie_tolerance(dtype) -> float:
 
 def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:
     """Mean over trajectories and what remains, both exact where all values are equal."""
-    from_first = x - x[0]
-    shift = from_first.mean(0)
-    return x[0] + shift, from_first - shift
+    from_first = x - x[:1]
+    shift = from_first.mean(0, keepdims=True)
+    return (x[:1] + shift)[0], from_first - shift
 
 
 def _matmul_is_safe(paths: _Paths) -> Bool[Array, ""]:
@@ -125,12 +125,12 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> Choice:
 
     def rows(inputs):
         weighted, full, bare, bare_variance, time = inputs
-        cut = jnp.arange(num_steps + 1)
+        cut = jnp.arange(num_steps + 1)[None]
         no_ratio = cut == time[:, None]
         first = jnp.where(no_ratio, bare[:, None], weighted @ inverse / num_trajectories)
         second = weighted**2 @ inverse**2 / num_trajectories
         spread = jnp.where(no_ratio, bare_variance[:, None], jnp.maximum(second - first**2, 0))
-        split = mean_kept * first
+        split = mean_kept[None] * first
         score = (full[:, None] - split) ** 2 + variance_share * spread
         score = jnp.where(cut <= time[:, None], score, jnp.inf)
         rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * (full[:, None] ** 2 + split**2)
@@ -181,7 +181,7 @@ def _choose_in_log_space(
     """The cut of one reward and the mean there, for ratios of zero and of any size."""
     log_weight, zeros = paths.log_weight, paths.zeros
     reward = paths.reward[:, t, None]
-    allowed = jnp.arange(log_weight.shape[1]) <= t + 1
+    allowed = jnp.arange(log_weight.shape[1])[None] <= t + 1
     column = partial(lax.dynamic_index_in_dim, axis=1)
     survives = (zeros == column(zeros, t + 1)) & (reward != 0) & allowed
     log_recent = column(log_weight, t + 1) - log_weight + jnp.log(jnp.abs(reward))
@@ -194,7 +194,7 @@ def _choose_in_log_space(
     log_spread = jnp.log(variance_share * (deviation**2).mean(0))
     log_bias_square = 2 * (jnp.log(jnp.abs(covariance)) + log_kept_scale)
     log_score = 2 * log_recent_scale + jnp.logaddexp(log_spread, log_bias_square)
-    log_score = jnp.where(allowed, log_score, jnp.inf)
+    log_score = jnp.where(allowed[0], log_score, jnp.inf)
     tolerance = _tie_tolerance(log_score.dtype)
     chosen = _latest_best(log_score, lambda best: best + tolerance)
     root = jnp.exp(log_recent_scale[chosen] / 2)
@@ -203,6 +203,6 @@ def _choose_in_log_space(
 
 def _scale_down(log_x: Float[Array, "traj cut"], exists: Bool[Array, "traj cut"]):
     """x / scale and log scale, the scale of a column being its largest existing x."""
-    scale = jnp.max(jnp.where(exists, log_x, -jnp.inf), axis=0)
+    scale = jnp.max(jnp.where(exists, log_x, -jnp.inf), axis=0, keepdims=True)
     scale = jnp.where(jnp.isfinite(scale), scale, 0)
-    return jnp.where(exists, jnp.exp(jnp.where(exists, log_x, 0) - scale), 0), scale
+    return jnp.where(exists, jnp.exp(jnp.where(exists, log_x, 0) - scale), 0), scale[0]

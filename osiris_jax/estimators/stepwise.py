@@ -20,7 +20,7 @@ def pdis(
     age = jnp.arange(batch.reward.shape[1], dtype=batch.reward.dtype)
     log_discount = xlogy(age, jnp.asarray(discount, age.dtype))
     reward = masked.fill(batch.mask, batch.reward) / len(batch.reward)
-    return masked.scaled_sum(log_weight + log_discount, reward)
+    return masked.scaled_sum(log_weight + log_discount[None], reward)
 
 
 def cwpdis(

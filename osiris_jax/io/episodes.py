@@ -123,6 +123,4 @@ def _join(parts: list[np.ndarray], key: str) -> np.ndarray:
                 f"{key}: vectors of size {width[0]} at trajectory {i}, step 0, "
                 f"where trajectory 0 has size {widths[0][0]}"
             )
-    if any(part.dtype.kind not in "fiub" for part in parts):
-        parts = [part.astype(object) for part in parts]
     return np.concatenate(parts)

@@ -44,16 +44,16 @@ def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj 
         number = jnp.maximum(alive_t.sum(), 1)
 
         def mean(x: Array) -> Array:
-            return jnp.where(alive_t[:, None], x, 0).sum(0) / number
+            return jnp.where(alive_t[:, None], x, 0).sum(0, keepdims=True) / number
 
         value = kept * reward_t[:, None]
         deviation = value - mean(value)
         covariance = mean((omitted - mean(omitted)) * deviation)
-        score = jnp.where(cut <= t, covariance**2 + mean(deviation**2), jnp.inf)
+        score = jnp.where(cut <= t, (covariance**2 + mean(deviation**2))[0], jnp.inf)
         rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * mean(value**2) * (1 + mean(omitted**2))
-        tied = score <= score.min() * (1 + TIE_TOLERANCE) + rounding
+        tied = score <= score.min() * (1 + TIE_TOLERANCE) + rounding[0]
         latest = jnp.maximum(jnp.max(jnp.where(tied, cut, 0)), jnp.argmin(score))
-        return Choice(latest, mean(value)[latest])
+        return Choice(latest, mean(value)[0, latest])
 
     reward = masked.fill(batch.mask, batch.reward)
     by_time = (reward.T, batch.mask.T, jnp.arange(1, kept.shape[1]))
@@ -73,14 +73,14 @@ def mis_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) 
 
     def step(mass, inputs):
         place_t, next_place_t, ratio_t, reward_t = inputs
-        together = place_t[:, None] == place_t
-        arrive_together = next_place_t[:, None] == next_place_t
+        together = place_t[:, None] == place_t[None]
+        arrive_together = next_place_t[:, None] == next_place_t[None]
         flow = mass * ratio_t
         value = jnp.sum(flow * reward_t / together.sum(1))
         flow = flow / (together & arrive_together).sum(1)
         return (arrive_together @ flow) / flow.sum(), value
 
-    start = (place[:, :1] == place[:, 0]).mean(1, dtype=ratio.dtype)
+    start = (place[:, :1] == place[:, :1].T).mean(1, dtype=ratio.dtype)
     _, value = lax.scan(step, start, (place.T, next_place.T, ratio.T, reward.T))
     return masked.fill(masked.alive(batch.mask), value).sum()
 

@@ -53,7 +53,7 @@ def first_visits(
 ) -> Bool[Array, "traj time"]:
     """Steps at which a trajectory is in a state for the first time."""
     num_trajectories, num_steps = state.shape
-    time = jnp.broadcast_to(jnp.arange(num_steps), state.shape)
+    time = jnp.broadcast_to(jnp.arange(num_steps)[None], state.shape)
     visited = jnp.full((num_trajectories, num_states), num_steps)
     row = jnp.arange(num_trajectories)[:, None]
     earliest = visited.at[row, state].min(jnp.where(mask, time, num_steps))

@@ -93,7 +93,7 @@ def _lattice_path_tail(
     else outside(i-1, j) i/(i+j) + outside(i, j-1) j/(i+j). All terms are positive, so small
     p-values keep their digits. One diagonal i + j = k is updated at a time.
     """
-    i = jnp.arange(width, dtype=jnp.int32)
+    i = jnp.arange(width, dtype=jnp.int32)[None]
     small, large, gap = small[:, None], large[:, None], gap[:, None]
     path_length = small + large
 
@@ -125,32 +125,29 @@ def _asymptotic_tail(
     size = jnp.maximum(jnp.round(small / (1 + small / jnp.maximum(large, 1))), 1)
     z = jnp.sqrt(size) * statistic
     safe = jnp.clip(z, 0.3, 5.0)
-    cdf = _pelz_good(safe, size)
+    cdf = jax.vmap(_pelz_good)(safe, size)
     return jnp.where(z < safe, 1.0, jnp.where(z > safe, 0.0, jnp.clip(1 - cdf, 0, 1)))
 
 
-def _pelz_good(z: Float[Array, " segment"], size: Float[Array, " segment"]) -> Array:
-    k = jnp.arange(-8, 9, dtype=z.dtype)[:, None]
-    odd = (jnp.pi * (k + 0.5)) ** 2
-    even = (jnp.pi * k) ** 2
-    odd_weight, even_weight = jnp.exp(-odd / (2 * z**2)), jnp.exp(-even / (2 * z**2))
-    z2, z4, z6, z8 = z**2, z**4, z**6, z**8
-    term_0 = jnp.sum(odd_weight, 0) / z
-    term_1 = jnp.sum((odd - z2) * odd_weight, 0) / (6 * z4)
-    term_2 = jnp.sum(
-        (6 * z6 + 2 * z4 + odd * (2 * z4 - 5 * z2) + odd**2 * (1 - 2 * z2)) * odd_weight, 0
-    ) / (72 * z**7) - jnp.sum(even * even_weight, 0) / (36 * z**3)
-    term_3 = jnp.sum(
-        (
-            odd**3 * (5 - 30 * z2)
-            + odd**2 * (212 * z4 - 60 * z2)
-            + odd * (135 * z4 - 96 * z6)
-            - 30 * z6
-            - 90 * z8
-        )
-        * odd_weight,
-        0,
-    ) / (6480 * z**10) + jnp.sum((3 * even * z2 - even**2) * even_weight, 0) / (108 * z6)
+def _pelz_good(z: Float[Array, ""], size: Float[Array, ""]) -> Float[Array, ""]:
+    """P(sqrt(size) D < z) to order size^-3/2, by the four series of Pelz & Good."""
+    k = jnp.arange(-8, 9, dtype=z.dtype)
+    odd, even = (jnp.pi * (k + 0.5)) ** 2, (jnp.pi * k) ** 2
+    z2, z4, z6 = z**2, z**4, z**6
+
+    def odd_sum(x: Array) -> Array:
+        return jnp.sum(x * jnp.exp(-odd / (2 * z2)))
+
+    def even_sum(x: Array) -> Array:
+        return jnp.sum(x * jnp.exp(-even / (2 * z2)))
+
+    term_0 = odd_sum(jnp.ones_like(k)) / z
+    term_1 = odd_sum(odd - z2) / (6 * z4)
+    term_2 = odd_sum(6 * z6 + 2 * z4 + odd * (2 * z4 - 5 * z2) + odd**2 * (1 - 2 * z2))
+    term_2 = term_2 / (72 * z**7) - even_sum(even) / (36 * z**3)
+    linear, square, cube = 135 * z4 - 96 * z6, 212 * z4 - 60 * z2, 5 - 30 * z2
+    term_3 = odd_sum(odd**3 * cube + odd**2 * square + odd * linear - 30 * z6 - 90 * z**8)
+    term_3 = term_3 / (6480 * z**10) + even_sum(3 * even * z2 - even**2) / (108 * z6)
     root = jnp.sqrt(size)
     series = term_0 + term_1 / root + term_2 / size + term_3 / (size * root)
     return jnp.sqrt(jnp.asarray(jnp.pi / 2, z.dtype)) * series

@@ -83,15 +83,11 @@ def leave_one_out(moments: Moments) -> Moments:
     Those before and those after are merged. Subtracting an item's own sums from the total
     would lose every digit where that item is the outlier, which is where leaving it out matters.
     """
+    empty = Moments(*(jnp.zeros_like(x[0]) for x in moments))
 
-    def exclusive(inclusive: Array, step: int) -> Array:
-        edge = jnp.zeros_like(inclusive[:1])
-        if step > 0:
-            return jnp.concatenate([edge, inclusive[:-1]])
-        return jnp.concatenate([inclusive[1:], edge])
+    def step(merged: Moments, item: Moments) -> tuple[Moments, Moments]:
+        return merge(merged, item), merged
 
-    before = lax.associative_scan(merge, moments)
-    after = lax.associative_scan(merge, moments, reverse=True)
-    return merge(
-        Moments(*(exclusive(x, 1) for x in before)), Moments(*(exclusive(x, -1) for x in after))
-    )
+    _, before = lax.scan(step, empty, moments)
+    _, after = lax.scan(step, empty, moments, reverse=True)
+    return merge(before, after)

@@ -12,7 +12,7 @@ from jax import Array
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class TrajectoryBatch:
     """A data set of logged trajectories, padded to one length.
 

@@ -26,7 +26,7 @@ def with_policies(
       batch: a log.
       target: the policy to evaluate: a function from the real steps' observations [step, dim],
         or states [step] where there are none, to probabilities [step, action]; or a table
-        [state, action].
+        [state, action], which is looked up by state even where there are observations.
       behavior: the policy that made the log, likewise; None uses the log's own probabilities.
 
     Raises:

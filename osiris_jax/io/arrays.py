@@ -22,8 +22,8 @@ from osiris_jax.io.columns import (
 
 def from_arrays(
     *,
-    reward: Any,
-    action: Any,
+    reward: Any = None,
+    action: Any = None,
     mask: Any = None,
     lengths: Any = None,
     num_states: int | None = None,

@@ -8,10 +8,17 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
+import osiris_jax as oj
+
 GOLDEN = Path(__file__).parent / "golden"
 NUM_STATES = 5
 MAX_STEPS = 12
 SIZES = (2, 6)
+VARIANTS = {name: (name, {}) for name in oj.ESTIMATORS} | {
+    "cwpdis-drop": ("cwpdis", {"finished": "drop"}),
+    "cwpdis-share": ("cwpdis", {"finished": "share"}),
+    "incris-of-mean": ("incris", {"variance": "of-mean"}),
+}
 
 
 def random_data(seed, size, *, max_steps=MAX_STEPS, coarse=False, zeros=0.0, spread=0.7, scale=1.0):

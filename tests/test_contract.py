@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, random_data, random_map
+from datasets import MAX_STEPS, NUM_STATES, VARIANTS, random_data, random_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +19,6 @@ MODULE = sys.modules["osiris_jax.estimate"]
 ROUNDING = {"float32": 1e-5, "float64": 1e-12}
 ALL_STATES = jnp.ones(NUM_STATES, bool)
 TEST_OPTIONS = {"oracle": {"keep": ALL_STATES}}
-VARIANTS = {name: (name, {}) for name in oj.ESTIMATORS} | {
-    "cwpdis-drop": ("cwpdis", {"finished": "drop"}),
-    "cwpdis-share": ("cwpdis", {"finished": "share"}),
-    "incris-of-mean": ("incris", {"variance": "of-mean"}),
-}
 NOT_MC_AT_RATIOS_OF_ONE = {"cwpdis-drop"}
 every_test = pytest.mark.parametrize("test", sorted(oj.RELEVANCE))
 with_and_without_omission = pytest.mark.parametrize("test", [None, *sorted(oj.RELEVANCE)])

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, golden, ragged_data, random_data, random_map
+from datasets import MAX_STEPS, NUM_STATES, VARIANTS, golden, ragged_data, random_data, random_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +12,6 @@ import osiris_jax as oj
 from osiris_jax.estimators.incremental import choose_cuts
 
 _choose_cuts = jax.jit(choose_cuts, static_argnames="variance")
-VARIANTS = [(name, {}) for name in oj.ESTIMATORS] + [
-    ("cwpdis", {"finished": "drop"}),
-    ("cwpdis", {"finished": "share"}),
-    ("incris", {"variance": "of-mean"}),
-]
 
 
 def load(data):
@@ -35,7 +30,7 @@ def test_estimators(data, discount, seed):
     omitted = oracle.omit(data, keep)
     with jax.enable_x64(True):
         batch = load(data)
-        for name, options in VARIANTS:
+        for name, options in VARIANTS.values():
             reference = oracle.ESTIMATORS[name]
             plain = oj.estimate(batch, name, discount=discount, **options)
             expected = reference(data, discount, **options)
@@ -51,7 +46,7 @@ def test_one_trajectory(double):
     """Nothing can be learnt from N = 1: INCRIS then ignores all ratios, the weighted do too."""
     data = random_data(1, 1)
     batch = load(data)
-    for name, options in VARIANTS:
+    for name, options in VARIANTS.values():
         expected = oracle.ESTIMATORS[name](data, **options)
         np.testing.assert_allclose(oj.estimate(batch, name, **options), expected, rtol=1e-12)
         if name not in ("is", "pdis", "mis"):
@@ -133,7 +128,7 @@ def test_pvalues_of_a_gridworld(test, weighting, float_type):
 def test_float32_follows_where_weights_are_moderate(data, discount):
     weights = [np.sum(episode["log_ratio"]) for episode in data]
     batch = load(data)
-    for name, options in VARIANTS:
+    for name, options in VARIANTS.values():
         expected = oracle.ESTIMATORS[name](data, discount, **options)
         actual = oj.estimate(batch, name, discount=discount, **options)
         scale = np.mean(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 
 @jax.tree_util.register_dataclass
@@ -101,20 +101,26 @@ def _map_time_fields(batch: TrajectoryBatch, change: Callable[[Array], Array]) -
     return batch.replace(**{k: change(v) for k, v in present.items() if v is not None})
 
 
-def trim(batch: TrajectoryBatch) -> TrajectoryBatch:
-    """Drops the padding beyond the longest trajectory. Not for use under jit."""
-    longest = int(np.asarray(batch.lengths).max())
-    return _map_time_fields(batch, lambda field: field[:, :longest])
+def trim(
+    batch: TrajectoryBatch, round_up: Callable[[int], int] = lambda steps: steps
+) -> TrajectoryBatch:
+    """Drops the padding beyond the longest trajectory, its length rounded up. Not under jit."""
+    kept, axis = round_up(int(np.asarray(batch.lengths).max())), batch.mask.ndim - 1
+    if kept >= batch.mask.shape[axis]:
+        return batch
+    return _map_time_fields(batch, lambda field: lax.slice_in_dim(field, 0, kept, axis=axis))
 
 
 def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
     """Pads the time axis with zeros (mask False) to `steps`."""
-    extra = steps - batch.mask.shape[1]
+    axis = batch.mask.ndim - 1
+    extra = steps - batch.mask.shape[axis]
     if extra < 0:
-        raise ValueError(f"steps: {steps} is below the batch's {batch.mask.shape[1]} steps")
+        raise ValueError(f"steps: {steps} is below the batch's {batch.mask.shape[axis]} steps")
 
     def pad(field: Array) -> Array:
-        return jnp.pad(field, [(0, 0), (0, extra)] + [(0, 0)] * (field.ndim - 2))
+        widths = [(0, extra if number == axis else 0) for number in range(field.ndim)]
+        return jnp.pad(field, widths)
 
     return _map_time_fields(batch, pad)
 
@@ -130,4 +136,4 @@ def bucket_length(steps: int) -> int:
 def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
     """Trims, then pads to a bucket length, so that nearby lengths share one compilation."""
     trimmed = trim(batch)
-    return pad_to(trimmed, bucket_length(trimmed.mask.shape[1]))
+    return pad_to(trimmed, bucket_length(trimmed.mask.shape[-1]))

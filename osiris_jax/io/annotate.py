@@ -26,7 +26,8 @@ def with_policies(
       batch: a log.
       target: the policy to evaluate: a function from the real steps' observations [step, dim],
         or states [step] where there are none, to probabilities [step, action]; or a table
-        [state, action], which is looked up by state even where there are observations.
+        [state, action], which is looked up by state even where there are observations. The
+        policies of `osiris_jax.policies` know what they read.
       behavior: the policy that made the log, likewise; None uses the log's own probabilities.
 
     Raises:
@@ -70,8 +71,12 @@ def with_policies(
 
 def _probabilities(policy: Policy | Any, fields: dict[str, np.ndarray], name: str) -> np.ndarray:
     if callable(policy):
-        inputs = fields["observation"] if "observation" in fields else fields["state"]
-        probabilities = _array(policy(jnp.asarray(inputs)), name)
+        inputs = jnp.asarray(_inputs(policy, fields, name))
+        log_probs = getattr(policy, "log_probs", None)
+        if log_probs is not None:
+            probabilities = np.exp(np.asarray(log_probs(inputs), np.float64))
+        else:
+            probabilities = _array(policy(inputs), name)
     else:
         probabilities = _look_up(_array(policy, name), fields, name)
     steps = len(fields["reward"])
@@ -81,6 +86,14 @@ def _probabilities(policy: Policy | Any, fields: dict[str, np.ndarray], name: st
             f"got {probabilities.shape}"
         )
     return probabilities
+
+
+def _inputs(policy: Policy, fields: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """What the policy says it reads; if it does not, observations before states."""
+    reads = getattr(policy, "reads", "observation" if "observation" in fields else "state")
+    if reads not in fields:
+        raise ValueError(f"{name}: the policy reads `{reads}`, which this log lacks")
+    return fields[reads]
 
 
 def _array(values: Any, name: str) -> np.ndarray:

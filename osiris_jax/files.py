@@ -1,0 +1,70 @@
+"""Files that are written whole or not at all, and archives that are read without unpickling."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+
+def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
+    """Calls `write` with a temporary file beside `path`, which then takes its name.
+
+    A reader sees the old file or the new one, never a part, even if the process is killed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """The text as a UTF-8 file, whole or not at all."""
+    return write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> Path:
+    """The arrays as a compressed .npz, whole or not at all."""
+    plain = {name: np.asarray(array) for name, array in arrays.items()}
+    return write_whole(path, lambda file: np.savez_compressed(file, **plain))  # pyright: ignore
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz; objects are refused, not unpickled.
+
+    Raises:
+      ValueError: names the file that is no such archive, or holds Python objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path}: not a readable .npz of plain arrays ({error})") from None
+
+
+def cache_folder() -> Path:
+    """Where simulated data is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
+    if chosen := os.environ.get("OSIRIS_JAX_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osiris-jax"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

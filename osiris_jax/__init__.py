@@ -1,6 +1,9 @@
 """Off-policy evaluation in JAX: importance sampling that omits the ratios that do not matter."""
 
+from typing import TYPE_CHECKING, Any
+
 from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to, pad_to_bucket, trim
+from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.io import (
@@ -13,18 +16,28 @@ from osiris_jax.io import (
 )
 from osiris_jax.relevance import RELEVANCE, omit
 
+if TYPE_CHECKING:
+    from osiris_jax.envs.gridworld import GridWorld
+    from osiris_jax.envs.gymnax_world import GymnaxWorld
+    from osiris_jax.envs.tabular import TabularWorld
+
 __version__ = "0.1.0"
 
 __all__ = [
     "ESTIMATORS",
     "RELEVANCE",
+    "WORLDS",
+    "GridWorld",
+    "GymnaxWorld",
     "LinearBins",
+    "TabularWorld",
     "TrajectoryBatch",
     "bucket_length",
     "estimate",
     "from_arrays",
     "from_dataframe",
     "from_episodes",
+    "make",
     "omit",
     "pad_to",
     "pad_to_bucket",
@@ -33,3 +46,21 @@ __all__ = [
     "with_policies",
     "with_states",
 ]
+
+_ON_FIRST_USE = {
+    "GridWorld": "osiris_jax.envs.gridworld",
+    "GymnaxWorld": "osiris_jax.envs.gymnax_world",
+    "TabularWorld": "osiris_jax.envs.tabular",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_ON_FIRST_USE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

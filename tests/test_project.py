@@ -13,13 +13,18 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "masked"},
+    {"batch", "masked", "files"},
     {"stats"},
     {"relevance", "estimators", "estimate"},
-    {"io"},
-    {"paper"},
+    {"io", "policies", "networks"},
+    {"rollout", "envs", "exact", "dqn", "dqn_gymnasium", "training"},
+    {"paper", "plots"},
+    {"commands", "cli"},
 ]
-HEAVY = ("pandas", "scipy", "matplotlib", "gymnax", "flax", "optax", "pyarrow")
+HEAVY = (
+    *("pandas", "scipy", "matplotlib", "gymnax", "gymnasium"),
+    *("flax", "optax", "pyarrow", "typer", "rich"),
+)
 
 
 def layer_of(part):

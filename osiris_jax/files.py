@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -50,11 +49,13 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
       ValueError: names the file that is no such archive, or holds Python objects.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path}: not a readable .npz of plain arrays ({error})") from None
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except Exception as error:  # a damaged archive fails in many ways
+            problem = f"{path}: not a readable .npz of plain arrays ({error})"
+            raise ValueError(problem) from None
 
 
 def cache_folder() -> Path:

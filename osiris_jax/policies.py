@@ -101,10 +101,16 @@ class Mixture:
         inputs = {getattr(policy, "reads", "observation") for policy in self.policies}
         if len(inputs) > 1:
             raise ValueError("policies: some read states and some observations")
-        if np.shape(self.weights) not in ((), (len(self.policies),)):
-            raise ValueError(
-                f"weights: {len(self.policies)} policies, weights of shape {np.shape(self.weights)}"
-            )
+        if not self.policies:
+            raise ValueError("policies: a mixture of none")
+        if isinstance(self.weights, tuple | list | np.ndarray):
+            weights = np.asarray(self.weights)
+            if weights.shape != (len(self.policies),):
+                raise ValueError(
+                    f"weights: {len(self.policies)} policies, weights of shape {weights.shape}"
+                )
+            if not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-6:
+                raise ValueError(f"weights: expected probabilities that sum to 1, got {weights}")
 
     @property
     def reads(self) -> str:
@@ -134,6 +140,8 @@ def epsilon_greedy(greedy: Array, epsilon, num_actions: int, dtype=None) -> Arra
 def epsilon_greedy_table(greedy: np.ndarray, epsilon, num_actions: int) -> np.ndarray:
     """[state, action] in float64, epsilon being a number or one for each state."""
     rate = np.broadcast_to(np.asarray(epsilon, np.float64), np.shape(greedy))
+    if not ((rate >= 0) & (rate <= 1)).all():
+        raise ValueError(f"epsilon: must be in [0, 1], got {epsilon}")
     table = np.repeat((rate / num_actions)[:, None], num_actions, axis=1)
     table[np.arange(len(table)), greedy] += 1 - rate
     return table
@@ -160,6 +168,6 @@ def choose(probs: Array, uniform: Array) -> Array:
 
     Never one of probability 0, not even where rounding leaves the sum below 1.
     """
-    passed = jnp.cumsum(probs, -1)
-    passed = jnp.where(passed >= passed[..., -1:], jnp.inf, passed)
-    return jnp.sum(passed <= uniform[..., None], -1, dtype=jnp.int32)
+    cumulative = jnp.cumsum(probs, -1)
+    ahead = (cumulative > uniform[..., None]) | (cumulative >= cumulative[..., -1:])
+    return jnp.argmax(ahead & (probs > 0), -1).astype(jnp.int32)

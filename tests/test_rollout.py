@@ -1,5 +1,7 @@
 """Rollouts: each trajectory a function of its key alone, and in agreement with exact answers."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -78,9 +80,7 @@ def test_every_step_is_possible_and_is_weighed_by_the_policies(world):
             expected = world.target_probs[state, action] / world.behavior_probs[state, action]
             assert log_ratio == pytest.approx(np.log(expected), rel=1e-5, abs=1e-6)
             assert np.isclose(dynamics.reward[state, action], reward, rtol=1e-5).any()
-        for (state, action, *_), (following, *_) in zip(
-            trajectory[:-1], trajectory[1:], strict=True
-        ):
+        for (state, action, *_), (following, *_) in itertools.pairwise(trajectory):
             assert transition_seen[state, action, following]
             assert following != NUM_STATES - 1
 

@@ -14,6 +14,7 @@ from osiris_jax.policies import mixture_table
 PACKAGE, ASSET = "icu-sepsis", "envs/assets/dynamics.npz"
 STEP_LIMIT = 500
 TERMINAL = 3
+TIE = 1e-9  # many states have several best actions, which rounding alone sets apart
 
 
 def icu_sepsis() -> TabularWorld:
@@ -52,7 +53,8 @@ def optimal_policy(
     for _ in range(steps - 1):
         value = np.where(terminal, 0.0, action_value.max(1))
         action_value = paid + (onward @ value).reshape(paid.shape)
-    return np.eye(num_actions)[action_value.argmax(1)]
+    best = action_value >= action_value.max(1, keepdims=True) - TIE
+    return np.eye(num_actions)[best.argmax(1)]
 
 
 def _read_dynamics() -> dict[str, np.ndarray]:

@@ -92,10 +92,14 @@ def build_dynamics(
     successor, probability, gain = _slots(transition, reward)
     if terminal is None:
         stays = (successor == np.arange(num_states)[:, None, None]) & (gain == 0)
-        terminal = (stays | (probability == 0)).all((1, 2))
-    terminal = np.asarray(terminal, bool)
-    if terminal.shape != (num_states,):
-        raise ValueError(f"terminal: expected {num_states} states, got {terminal.shape}")
+        surely = np.abs(np.where(stays, probability, 0).sum(-1) - 1) <= SLACK
+        terminal = surely.all(1)
+    terminal = np.asarray(terminal)
+    if terminal.shape != (num_states,) or terminal.dtype != bool:
+        raise ValueError(
+            f"terminal: expected true or false for {num_states} states, "
+            f"got {terminal.dtype} of shape {terminal.shape}"
+        )
     total = probability.sum(-1)
     _fail_where(
         "transition",

@@ -27,9 +27,8 @@ class World:
     dynamics: Any
 
     def __init__(self, name: str, horizon: int, size: int):
-        if not (isinstance(horizon, int | np.integer) and 0 < horizon < 2**31):
-            raise ValueError(f"horizon: expected a positive integer, got {horizon!r}")
-        self.name, self.horizon, self.size = name, int(horizon), int(size)
+        self.name, self.size = name, _positive("size", size)
+        self.horizon = min(_positive("horizon", horizon), 2**31 - 1)
 
     @property
     def num_states(self) -> int:
@@ -145,6 +144,6 @@ class World:
 
 
 def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or value <= 0:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name}: expected a positive integer, got {value!r}")
     return int(value)

@@ -1,0 +1,102 @@
+"""Worlds made from any gymnax environment with a finite set of actions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from osiris_jax.envs.world import World
+from osiris_jax.rollout import FollowPolicy
+
+LANES = 1024
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class GymnaxDynamics:
+    """A gymnax environment without its time limit and without resets; states by a discretiser."""
+
+    params: Any
+    env: Any = dataclasses.field(metadata={"static": True})
+    bins: Any = dataclasses.field(metadata={"static": True})
+    num_states: int = dataclasses.field(metadata={"static": True})
+    num_actions: int = dataclasses.field(metadata={"static": True})
+
+    def reset(self, key: Array) -> tuple[Array, Any]:
+        observation, inner = self.env.reset_env(key, self.params)
+        return observation, jax.tree.map(jnp.asarray, inner)
+
+    def observe(self, inner: tuple[Array, Any]) -> Array:
+        return inner[0]
+
+    def state_of(self, observation: Array) -> Array:
+        if self.bins is None:
+            return jnp.zeros(observation.shape[:-1], jnp.int32)
+        return self.bins(observation)
+
+    def step(self, key: Array, inner: tuple[Array, Any], action: Array):
+        observation, after, reward, done, _ = self.env.step_env(key, inner[1], action, self.params)
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, inner[1])
+        reward = jnp.asarray(reward, jnp.zeros(()).dtype)
+        return (observation.astype(inner[0].dtype), after), reward, done
+
+
+class GymnaxWorld(World):
+    """A gymnax environment with a behaviour and a target policy over its observations.
+
+    Args:
+      env: the environment; give the same object again, or everything compiles again.
+      behavior: policy that makes the data, see `osiris_jax.policies`.
+      target: policy to evaluate.
+      horizon: the largest number of steps of a trajectory.
+      bins: from observations to state ids, such as `LinearBins`, or None for one state.
+      params: of the environment; its defaults otherwise. Its own time limit is not used.
+      size: the usual number of trajectories in a data set.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        behavior: Any,
+        target: Any,
+        horizon: int,
+        *,
+        bins: Any = None,
+        params: Any = None,
+        name: str | None = None,
+        size: int = 50,
+    ):
+        self.dynamics = GymnaxDynamics(
+            params=env.default_params if params is None else params,
+            env=env,
+            bins=bins,
+            num_states=1 if bins is None else bins.num_cells,
+            num_actions=env.num_actions,
+        )
+        self.behavior, self.target = behavior, target
+        super().__init__(name or env.name, horizon, size)
+
+    def decider(self, policy: Any) -> FollowPolicy:
+        if isinstance(policy, str):
+            self.check_policy(policy)
+            if policy == "target":
+                return FollowPolicy(self.target, None)
+            return FollowPolicy(self.behavior, self.target)
+        return FollowPolicy(policy, self.target)
+
+    def lanes(self, count: int) -> int:
+        """Always the same, for then a trajectory is rounded alike whatever runs beside it."""
+        return LANES
+
+    @property
+    def environment(self) -> Any:
+        """The gymnax environment, which resets itself."""
+        return self.dynamics.env
+
+    @property
+    def _has_observations(self) -> bool:
+        return True

@@ -1,0 +1,154 @@
+"""Pictures: readable in a paper's column, colour-blind safe, as PNG and PDF."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from osiris_jax.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from osiris_jax.envs.gridworld import GridWorld
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
+COLUMN, WIDE = 3.5, 7.0
+DIRECTIONS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+
+
+def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
+    """Writes the figure as PNG and PDF, each whole or not at all."""
+    paths = []
+    for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+        picture = io.BytesIO()
+        with matplotlib.rc_context({"pdf.fonttype": 42}):
+            figure.savefig(picture, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
+        path = Path(folder) / f"{name}.{kind}"
+        paths.append(
+            write_whole(path, lambda file, picture=picture: file.write(picture.getvalue()))
+        )
+    return paths
+
+
+def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, drawn without a display."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = [figure.add_subplot(1, columns, number + 1) for number in range(columns)]
+    for axis in axes:
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def gridworld(worlds: Sequence[GridWorld]) -> Figure:
+    """Each world with its greedy actions, and with how often each policy leaves them (Figure 1)."""
+    rows, columns = worlds[0].maze.shape
+    figure, axes = canvas(WIDE, 0.62 * WIDE / len(worlds) + 0.5, columns=len(worlds))
+    for axis, world in zip(axes, worlds, strict=True):
+        _draw_cells(axis, world)
+        rates = _random_rates(world)
+        for state in np.flatnonzero(_walkable(world)).tolist():
+            row, column = divmod(state, columns)
+            _draw_arrow(axis, row, column, world.greedy[state], _rate_colour(rates, state))
+        for number, rate in enumerate(rates):
+            label = f"behaviour: random with probability {rate:g}"
+            axis.plot([], [], color=(BLUE, ORANGE)[number % 2], marker=">", lw=1.5, label=label)
+        target = f"target: random with probability {_target_rate(world):g} everywhere"
+        axis.plot([], [], color="none", label=target)
+        axis.set_title(world.name, fontsize=9)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=7, frameon=False)
+        axis.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
+        axis.set_axis_off()
+    return figure
+
+
+def _walkable(world: GridWorld) -> np.ndarray:
+    return ~world.dynamics.terminal & world.maze.reachable
+
+
+def _random_rates(world: GridWorld) -> dict[float, np.ndarray]:
+    """Probability of a random action under the behaviour policy -> [state] where it holds."""
+    actions = np.arange(len(world.greedy))
+    greedy = world.behavior_probs[actions, world.greedy]
+    rate = np.round((1 - greedy) * world.num_actions / (world.num_actions - 1), 6)
+    shown = _walkable(world)
+    return {value: (rate == value) & shown for value in np.unique(rate[shown])[::-1]}
+
+
+def _rate_colour(rates: Mapping[float, np.ndarray], state: int) -> str:
+    number = next(number for number, where in enumerate(rates.values()) if where[state])
+    return (BLUE, ORANGE)[number % 2]
+
+
+def _target_rate(world: GridWorld) -> float:
+    state = int(np.flatnonzero(_walkable(world))[0])
+    greedy = world.target_probs[state, world.greedy[state]]
+    return round(float((1 - greedy) * world.num_actions / (world.num_actions - 1)), 6)
+
+
+def _draw_cells(axis: Axes, world: GridWorld) -> None:
+    maze, (_, columns) = world.maze, world.maze.shape
+    rewards = dict(maze.rewards)
+    for state, letter in enumerate(maze.letters):
+        row, column = divmod(state, columns)
+        fill = {"#": "#555555", ",": "#EEF3F8", "o": "#FFF7CC"}.get(letter, "white")
+        if letter in rewards:
+            fill = "#CFE8DF" if rewards[letter] > 0 else "#F6D8C8"
+            text = f"{rewards[letter]:+g}"
+            axis.text(column, row, text, ha="center", va="center", fontsize=7)
+        edge = {"facecolor": fill, "edgecolor": "#BBBBBB", "linewidth": 0.5}
+        axis.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **edge))
+        if letter == "o":
+            axis.text(column + 0.12, row + 0.38, "start", fontsize=4, color=GREY)
+
+
+def _draw_arrow(axis: Axes, row: int, column: int, action: int, colour: str) -> None:
+    right, down = DIRECTIONS["NSEW"[action]]
+    start = (column - 0.3 * right, row - 0.3 * down)
+    end = (column + 0.34 * right, row + 0.34 * down)
+    style = {"arrowstyle": "-|>", "color": colour, "lw": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axis.annotate("", xy=end, xytext=start, arrowprops=style)
+
+
+def learning_curve(curve: Sequence[tuple[int, float]], title: str, chosen: int | None) -> Figure:
+    """Mean return of training episodes over the updates, the selected snapshot marked."""
+    figure, (axis,) = canvas(COLUMN, 2.4)
+    updates, means = np.asarray(curve, float).T
+    axis.plot(updates, means, color=BLUE, lw=1)
+    if chosen is not None:
+        axis.axvline(chosen, color=ORANGE, lw=1, ls="--", label="selected")
+        axis.legend(fontsize=7, frameon=False)
+    axis.set_xlabel("gradient updates", fontsize=8)
+    axis.set_ylabel("mean return while exploring", fontsize=8)
+    axis.set_title(title, fontsize=9)
+    return figure
+
+
+POLICY_LABELS = {"behavior": "behaviour", "target": "target"}
+
+
+def lengths(by_policy: Mapping[str, Any], title: str) -> Figure:
+    """Histogram of the number of steps under each policy, with its mean."""
+    figure, (axis,) = canvas(COLUMN, 2.4)
+    longest = max(float(np.quantile(values, 0.995)) for values in by_policy.values())
+    width = max(1, round(longest / 40))
+    edges = np.arange(0.5, longest + width + 1, width)
+    for (policy, values), colour in zip(by_policy.items(), (BLUE, ORANGE), strict=False):
+        values = np.asarray(values, float)
+        weights = np.full(len(values), 1 / len(values))
+        label = f"{POLICY_LABELS.get(policy, policy)}, mean {values.mean():.4g}"
+        axis.hist(values, list(edges), weights=weights, histtype="step", color=colour, label=label)
+        axis.axvline(values.mean(), color=colour, lw=0.8, ls=":")
+    axis.set_xlabel("steps", fontsize=8)
+    axis.set_ylabel("share of episodes", fontsize=8)
+    axis.set_title(title, fontsize=9)
+    axis.legend(fontsize=7, frameon=False)
+    return figure

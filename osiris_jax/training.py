@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,9 +29,9 @@ from osiris_jax.rollout import outcomes
 Progress = Callable[[str, int, int], None]
 PAPER_VALUES = (608.0, 1504.0)
 GROUP, LONGEST = 32, 10_000
-SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES, FINAL_EPISODES = 64, 512, 4096, 10_000
-FINALISTS, DECIDERS = 8, 6
-GAINS = tuple(float(gain) for gain in np.round(np.arange(0.8, 1.301, 0.025), 3))
+SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES, FINAL_EPISODES = 64, 256, 4096, 10_000
+FINALISTS, DECIDERS = 12, 16
+GAINS = tuple(itertools.product((0.7, 0.85, 1.0, 1.15, 1.3), repeat=2))
 STEADY = 0.6
 CARTPOLE_STORY = """Double DQN in JAX (`osiris_jax/dqn.py`), several runs, many snapshots of each.
 A snapshot was selected and tuned so that the two policies live about as long as those of the paper
@@ -71,7 +73,7 @@ def train_cartpole(
     """Trains several networks, then selects and tunes one to given values (V_b, V_e).
 
     Every snapshot of every run is judged by rollouts of both policies; the best are judged again
-    over a grid of gains on the inputs of position and velocity (one number that makes the cart
+    over a grid of gains on the inputs of position and velocity (two numbers that make the cart
     drift more or less), and the best of those once more. Networks whose median length is far below
     their mean, so that a few endless episodes make the value, are left out. The values of the
     winner come from episodes that took no part in this.
@@ -92,11 +94,11 @@ def train_cartpole(
     ]
     nearest = partial(_nearest, aims=aims, progress=progress)
     finalists = nearest([q for *_, q in networks], key_screen, SCREEN_EPISODES, FINALISTS, "screen")
-    tuned = [(number, gain) for number in finalists for gain in GAINS]
-    candidates = [_with_gain(networks[number][2], gain) for number, gain in tuned]
+    tuned = list(itertools.product(finalists, GAINS))
+    candidates = [_with_gains(networks[number][2], gains) for number, gains in tuned]
     deciders = nearest(candidates, key_tune, TUNE_EPISODES, DECIDERS, "tune")
     (best,) = nearest([candidates[i] for i in deciders], key_decide, DECIDE_EPISODES, 1, "decide")
-    number, gain = tuned[deciders[best]]
+    number, gains = tuned[deciders[best]]
     run, update, network = networks[number]
     facts = {
         "world": "cartpole",
@@ -109,10 +111,10 @@ def train_cartpole(
         "snapshots_screened": len(networks),
         "gains_tried": len(candidates),
         "episodes_per_stage": [SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES],
-        "chosen": {"run": run, "update": int(update), "gain": gain},
+        "chosen": {"run": run, "update": int(update), "gains": gains},
     }
     curve = [(int(s.update), float(s.mean_return[run])) for s in snapshots]
-    q = _with_gain(network, gain)
+    q = _with_gains(network, gains)
     return _describe(q, facts, curve, key_final, FINAL_EPISODES, progress)
 
 
@@ -128,8 +130,8 @@ def _describe(q, facts, curve, key, episodes, progress) -> Trained:
     return Trained(q, facts, curve, lengths)
 
 
-def _with_gain(q: QNetwork, gain: float) -> QNetwork:
-    return q.replace(scale=np.asarray(q.scale) * np.array([gain, gain, 1, 1], np.float32))
+def _with_gains(q: QNetwork, gains: tuple[float, float]) -> QNetwork:
+    return q.replace(scale=np.asarray(q.scale) * np.array([*gains, 1, 1], np.float32))
 
 
 def card(facts: dict[str, Any]) -> str:

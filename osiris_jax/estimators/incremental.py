@@ -89,7 +89,7 @@ def _tie_tolerance(dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
-def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:
+def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  # noqa: F821
     """Mean over trajectories and what remains, both exact where all values are equal."""
     from_first = x - x[:1]
     shift = from_first.mean(0, keepdims=True)

@@ -15,13 +15,7 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax import dqn
-from osiris_jax.envs.cartpole import (
-    BEHAVIOR_EPSILON,
-    OBSERVATION_SCALE,
-    TARGET_EPSILON,
-    cartpole_with,
-    environment,
-)
+from osiris_jax.envs.cartpole import OBSERVATION_SCALE, cartpole_with, environment
 from osiris_jax.envs.values import Value
 from osiris_jax.networks import QNetwork
 from osiris_jax.rollout import outcomes
@@ -29,10 +23,16 @@ from osiris_jax.rollout import outcomes
 Progress = Callable[[str, int, int], None]
 PAPER_VALUES = (608.0, 1504.0)
 GROUP, LONGEST = 32, 10_000
-SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES, FINAL_EPISODES = 64, 256, 4096, 10_000
+SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES = 64, 256, 4096
 FINALISTS, DECIDERS = 12, 16
 GAINS = tuple(itertools.product((0.7, 0.85, 1.0, 1.15, 1.3), repeat=2))
 STEADY = 0.6
+FINAL_EPISODES = {"cartpole": 10_000, "lunar-lander": 2000}
+LANDER_AIM, LANDER_FINALISTS, LANDER_EPISODES = 240.0, 5, (150, 1000)
+LANDER_STORY = """Double DQN (`osiris_jax/dqn_gymnasium.py`): NumPy acts, JAX learns; several runs.
+Late snapshots were judged by the target policy, the best by both; of those whose target reached
+{0:g} the one with the widest gap between the policies was kept. The values above come from fresh
+episodes that took no part in it."""
 CARTPOLE_STORY = """Double DQN in JAX (`osiris_jax/dqn.py`), several runs, many snapshots of each.
 A snapshot was selected and tuned so that the two policies live about as long as those of the paper
 ({0:g} and {1:g} steps for behaviour and target): the snapshots nearest to both were tried with
@@ -66,7 +66,7 @@ def train_cartpole(
     seed: int = 0,
     *,
     runs: int = 16,
-    settings: dqn.Settings | None = None,
+    updates: int | None = None,
     aims: tuple[float, float] = PAPER_VALUES,
     progress: Progress = silent,
 ) -> Trained:
@@ -78,7 +78,9 @@ def train_cartpole(
     their mean, so that a few endless episodes make the value, are left out. The values of the
     winner come from episodes that took no part in this.
     """
-    settings = settings or dqn.Settings()
+    settings = dqn.Settings()
+    if updates is not None:
+        settings = dataclasses.replace(settings, updates=updates, snapshots=min(100, updates))
     key_train, key_screen, key_tune, key_decide, key_final = random.split(random.key(seed), 5)
     env, snapshots = environment(), []
     for snapshot in dqn.train(
@@ -115,22 +117,89 @@ def train_cartpole(
     }
     curve = [(int(s.update), float(s.mean_return[run])) for s in snapshots]
     q = _with_gains(network, gains)
-    return _describe(q, facts, curve, key_final, FINAL_EPISODES, progress)
+    return _describe(cartpole_with(q), q, facts, curve, key_final, progress)
 
 
-def _describe(q, facts, curve, key, episodes, progress) -> Trained:
-    world, lengths = cartpole_with(q), {}
-    for number, (policy, epsilon) in enumerate(
-        (("behavior", BEHAVIOR_EPSILON), ("target", TARGET_EPSILON))
-    ):
-        found = world.returns(random.fold_in(key, number), episodes, policy=policy)
-        lengths[policy] = np.asarray(found.lengths)
-        facts[policy] = {"epsilon": epsilon, **Value.of(*found)._asdict()}
-        progress("evaluating", number + 1, 2)
+def train_lunar_lander(
+    seed: int = 0, *, runs: int = 3, updates: int = 100_000, progress: Progress = silent
+) -> Trained:
+    """Trains several networks, then selects one whose policies differ and whose target does well.
+
+    The late snapshots of every run are judged by the target policy; the best by both policies. Of
+    those whose target reaches `LANDER_AIM` the one with the widest gap between the policies is
+    kept (if none does, the best target). Its values come from fresh episodes.
+    """
+    from osiris_jax import dqn_gymnasium
+    from osiris_jax.envs.lunar_lander import ENV_ID, LunarLander, make_environment
+
+    settings: dict[str, Any] = {
+        "steps": 4 * updates,
+        "update_every": 4,
+        "snapshot_every": max(1, updates // 10),
+    }
+    networks, curves = [], []
+    for run in range(runs):
+        trained = dqn_gymnasium.train(
+            make_environment,
+            seed=seed * runs + run,
+            **settings,
+            on_progress=lambda step, _, run=run: progress(f"run {run}", step, settings["steps"]),
+        )
+        curves.append(trained.curve)
+        late = [(step, q) for step, q in trained.snapshots if step > 0.6 * settings["steps"]]
+        networks += [(run, step, q) for step, q in late]
+
+    def value(q: QNetwork, policy: str, stage: int, episodes: int) -> float:
+        world = LunarLander(q, cache=None, progress=False)
+        key = random.fold_in(random.key(seed), stage)
+        return float(world.returns(key, episodes, policy=policy).returns.mean())
+
+    screened = []
+    for number, (*_, q) in enumerate(networks):
+        screened.append(value(q, "target", 1, LANDER_EPISODES[0]))
+        progress("screen", number + 1, len(networks))
+    finalists = [int(number) for number in np.argsort(screened)[::-1][:LANDER_FINALISTS]]
+    judged = []
+    for count, number in enumerate(finalists):
+        q = networks[number][2]
+        target, behavior = (value(q, p, 2, LANDER_EPISODES[1]) for p in ("target", "behavior"))
+        judged.append((target >= LANDER_AIM, target - behavior if target >= LANDER_AIM else target))
+        progress("decide", count + 1, len(finalists))
+    run, step, q = networks[finalists[max(range(len(judged)), key=judged.__getitem__)]]
+    facts = {
+        "world": "lunar-lander",
+        "story": LANDER_STORY.format(LANDER_AIM),
+        "environment": ENV_ID,
+        "seed": seed,
+        "runs": runs,
+        "settings": {"hidden": (128, 128), **settings},
+        "snapshots_screened": len(networks),
+        "episodes_per_stage": LANDER_EPISODES,
+        "chosen": {"run": run, "update": step // 4},
+    }
+    world = LunarLander(q, cache=None, progress=False)
+    curve = _smoothed([(step // 4, value) for step, value in curves[run]])
+    return _describe(world, q, facts, curve, random.fold_in(random.key(seed), 3), progress)
+
+
+def _smoothed(curve: list[tuple[int, float]], window: int = 50) -> list[tuple[int, float]]:
+    """Means over windows of episodes."""
+    chunks = [curve[i : i + window] for i in range(0, len(curve), window)]
+    return [(chunk[-1][0], float(np.mean([value for _, value in chunk]))) for chunk in chunks]
+
+
+def _describe(world, q, facts, curve, key: Array, progress: Progress) -> Trained:
+    lengths, policies = {}, (("behavior", world.behavior), ("target", world.target))
+    episodes = FINAL_EPISODES[facts["world"]]
+    for number, (name, policy) in enumerate(policies):
+        found = world.returns(random.fold_in(key, number), episodes, policy=name)
+        lengths[name] = np.asarray(found.lengths)
+        facts[name] = {"epsilon": float(policy.epsilon), **Value.of(*found)._asdict()}
+        progress("evaluate", number + 1, len(policies))
     return Trained(q, facts, curve, lengths)
 
 
-def _with_gains(q: QNetwork, gains: tuple[float, float]) -> QNetwork:
+def _with_gains(q: QNetwork, gains: tuple[float, ...]) -> QNetwork:
     return q.replace(scale=np.asarray(q.scale) * np.array([*gains, 1, 1], np.float32))
 
 
@@ -208,3 +277,9 @@ def _lengths(networks: QNetwork, key: Array, episodes: int) -> Array:
 
     by_policy = [jax.vmap(partial(of_one, policy=p))(networks) for p in ("behavior", "target")]
     return jnp.stack(by_policy, 1)
+
+
+RECIPES: dict[str, Callable[..., Trained]] = {
+    "cartpole": train_cartpole,
+    "lunar-lander": train_lunar_lander,
+}

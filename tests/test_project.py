@@ -13,7 +13,7 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "masked", "files"},
+    {"batch", "masked", "files", "terminal"},
     {"stats"},
     {"relevance", "estimators", "estimate"},
     {"io", "policies", "networks"},

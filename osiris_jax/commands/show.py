@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from osiris_jax.commands.terminal import markdown, print_table, stages
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.envs.values import Value
 from osiris_jax.files import write_text
+from osiris_jax.terminal import markdown, print_table, stages
 
 TOLERANCES = (1e-9, 1e-3, 0.1, 1.0)
 POLICIES = ("behavior", "target")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from osiris_jax import training
-from osiris_jax.commands.terminal import print_table, stages
 from osiris_jax.files import write_text
 from osiris_jax.networks import save_network
+from osiris_jax.terminal import print_table, stages
 
 
 def train(world: str, seed: int, runs: int | None, updates: int | None, out: Path) -> None:

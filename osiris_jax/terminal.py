@@ -18,7 +18,7 @@ from rich.table import Table
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
+def stages(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
     """A function `(stage, done, total)` that shows a bar for each stage, on standard error."""
     columns = (
         TextColumn("{task.description}"),
@@ -27,7 +27,7 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bars:
         tasks = {}
 
         def show(stage: str, done: int, total: int) -> None:

@@ -23,9 +23,10 @@ from osiris_jax.rollout import outcomes
 Progress = Callable[[str, int, int], None]
 PAPER_VALUES = (608.0, 1504.0)
 GROUP, LONGEST = 32, 10_000
-SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES = 64, 256, 4096
-FINALISTS, DECIDERS = 12, 16
-GAINS = tuple(itertools.product((0.7, 0.85, 1.0, 1.15, 1.3), repeat=2))
+EPISODES = {"screen": 64, "tune": 256, "refine": 1024, "decide": 4096}
+KEPT = {"screen": 12, "tune": 2, "refine": 16, "decide": 1}
+COARSE_GAINS = tuple(itertools.product((0.7, 0.85, 1.0, 1.15, 1.3), repeat=2))
+FINE_GAINS = tuple(itertools.product((0.94, 1.0, 1.06), repeat=4))
 STEADY = 0.6
 FINAL_EPISODES = {"cartpole": 10_000, "lunar-lander": 2000}
 LANDER_AIM, LANDER_FINALISTS, LANDER_EPISODES = 240.0, 5, (150, 1000)
@@ -36,8 +37,8 @@ episodes that took no part in it."""
 CARTPOLE_STORY = """Double DQN in JAX (`osiris_jax/dqn.py`), several runs, many snapshots of each.
 A snapshot was selected and tuned so that the two policies live about as long as those of the paper
 ({0:g} and {1:g} steps for behaviour and target): the snapshots nearest to both were tried with
-gains on the inputs of position and velocity, and the nearest of all was kept. So the agreement with
-those two lengths is by construction. The values above come from fresh episodes that took no part
+gains on their inputs, and the nearest of all was kept. So the agreement with those two lengths is
+by construction. The values above come from fresh episodes that took no part
 in it."""
 
 
@@ -65,7 +66,7 @@ def silent(stage: str, done: int, total: int) -> None:
 def train_cartpole(
     seed: int = 0,
     *,
-    runs: int = 16,
+    runs: int = 24,
     updates: int | None = None,
     aims: tuple[float, float] = PAPER_VALUES,
     progress: Progress = silent,
@@ -74,14 +75,15 @@ def train_cartpole(
 
     Every snapshot of every run is judged by rollouts of both policies; the best are judged again
     over a grid of gains on the inputs of position and velocity (two numbers that make the cart
-    drift more or less), and the best of those once more. Networks whose median length is far below
+    drift more or less), the best of those over a fine grid of gains on all four inputs, and the
+    best of these once more. Networks whose median length is far below
     their mean, so that a few endless episodes make the value, are left out. The values of the
     winner come from episodes that took no part in this.
     """
     settings = dqn.Settings()
     if updates is not None:
         settings = dataclasses.replace(settings, updates=updates, snapshots=min(100, updates))
-    key_train, key_screen, key_tune, key_decide, key_final = random.split(random.key(seed), 5)
+    key_train, key_judge, key_final = random.split(random.key(seed), 3)
     env, snapshots = environment(), []
     for snapshot in dqn.train(
         random.split(key_train, runs), env, env.default_params, OBSERVATION_SCALE, settings
@@ -94,13 +96,15 @@ def train_cartpole(
         for snapshot in snapshots
         for run in range(runs)
     ]
-    nearest = partial(_nearest, aims=aims, progress=progress)
-    finalists = nearest([q for *_, q in networks], key_screen, SCREEN_EPISODES, FINALISTS, "screen")
-    tuned = list(itertools.product(finalists, GAINS))
-    candidates = [_with_gains(networks[number][2], gains) for number, gains in tuned]
-    deciders = nearest(candidates, key_tune, TUNE_EPISODES, DECIDERS, "tune")
-    (best,) = nearest([candidates[i] for i in deciders], key_decide, DECIDE_EPISODES, 1, "decide")
-    number, gains = tuned[deciders[best]]
+    nearest = partial(_nearest, key=key_judge, aims=aims, progress=progress)
+    finalists = nearest([q for *_, q in networks], stage="screen")
+    tuned = [(i, (*gains, 1.0, 1.0)) for i in finalists for gains in COARSE_GAINS]
+    for stage in ("tune", "refine", "decide"):
+        best = nearest([_with_gains(networks[i][2], gains) for i, gains in tuned], stage=stage)
+        tuned = [tuned[candidate] for candidate in best]
+        if stage == "tune":
+            tuned = [(i, _times(gains, fine)) for i, gains in tuned for fine in FINE_GAINS]
+    ((number, gains),) = tuned
     run, update, network = networks[number]
     facts = {
         "world": "cartpole",
@@ -111,8 +115,8 @@ def train_cartpole(
         "observation_scale": OBSERVATION_SCALE,
         "aims": {"behavior": aims[0], "target": aims[1]},
         "snapshots_screened": len(networks),
-        "gains_tried": len(candidates),
-        "episodes_per_stage": [SCREEN_EPISODES, TUNE_EPISODES, DECIDE_EPISODES],
+        "gains_tried": [KEPT["screen"] * len(COARSE_GAINS), KEPT["tune"] * len(FINE_GAINS)],
+        "episodes_per_stage": EPISODES,
         "chosen": {"run": run, "update": int(update), "gains": gains},
     }
     curve = [(int(s.update), float(s.mean_return[run])) for s in snapshots]
@@ -200,7 +204,11 @@ def _describe(world, q, facts, curve, key: Array, progress: Progress) -> Trained
 
 
 def _with_gains(q: QNetwork, gains: tuple[float, ...]) -> QNetwork:
-    return q.replace(scale=np.asarray(q.scale) * np.array([*gains, 1, 1], np.float32))
+    return q.replace(scale=np.asarray(q.scale) * np.asarray(gains, np.float32))
+
+
+def _times(gains: tuple[float, ...], others: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(round(x * y, 4) for x, y in zip(gains, others, strict=True))
 
 
 def card(facts: dict[str, Any]) -> str:
@@ -235,27 +243,27 @@ def card(facts: dict[str, Any]) -> str:
 
 def _nearest(
     networks: Sequence[QNetwork],
-    key: Array,
-    episodes: int,
-    count: int,
+    *,
     stage: str,
+    key: Array,
     aims: tuple[float, float],
     progress: Progress,
 ) -> list[int]:
     """Which networks come nearest to both aims, by the larger relative error; steady ones first."""
     means, medians = [], []
+    key = random.fold_in(key, list(EPISODES).index(stage))
     for first in range(0, len(networks), GROUP):
         group = list(networks[first : first + GROUP])
         padded = group + [group[0]] * (GROUP - len(group))
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
-        found = np.asarray(_lengths(stacked, key, episodes))[: len(group)]
+        found = np.asarray(_lengths(stacked, key, EPISODES[stage]))[: len(group)]
         means.append(found.mean(-1))
         medians.append(np.median(found, -1))
         progress(stage, min(first + GROUP, len(networks)), len(networks))
     mean, median = np.concatenate(means), np.concatenate(medians)
     distance = np.abs(np.log(mean / np.asarray(aims))).max(1)
     unsteady = (median < STEADY * mean).any(1)
-    return [int(number) for number in np.lexsort((distance, unsteady))[:count]]
+    return [int(number) for number in np.lexsort((distance, unsteady))[: KEPT[stage]]]
 
 
 @partial(jax.jit, static_argnames="episodes")

@@ -181,7 +181,11 @@ def _update(env, settings: Settings, params, learner: _Learner, _):
         random.split(key_env, settings.envs), learner.inner, action, params
     )
     seen = Transition(
-        learner.observation, action.astype(jnp.int32), reward, info["final_observation"], terminated
+        observation=learner.observation,
+        action=action.astype(jnp.int32),
+        reward=(1 - settings.discount) * reward,
+        following=info["final_observation"],
+        terminated=terminated,
     )
     place = (learner.update * settings.envs) % settings.buffer
     replay = jax.tree.map(
@@ -192,9 +196,11 @@ def _update(env, settings: Settings, params, learner: _Learner, _):
     filled = jnp.minimum((learner.update + 1) * settings.envs, settings.buffer)
     drawn = random.randint(key_draw, (settings.batch,), 0, filled)
     minibatch = jax.tree.map(lambda field: field[drawn], replay)
-    loss, gradient = jax.value_and_grad(_loss)(
-        learner.q.params, learner.q, learner.slow, minibatch, settings.discount
-    )
+
+    def loss_of(params: Any) -> Array:
+        return td_loss(learner.q.replace(params=params), learner.slow, minibatch, settings.discount)
+
+    loss, gradient = jax.value_and_grad(loss_of)(learner.q.params)
     change, optimizer = _adam(settings).update(gradient, learner.optimizer)
     q = learner.q.replace(params=optax.apply_updates(learner.q.params, change))
     refresh = (learner.update + 1) % settings.target_every == 0
@@ -216,11 +222,13 @@ def _update(env, settings: Settings, params, learner: _Learner, _):
     return after, (loss, done.sum(), jnp.where(done, running_return, 0).sum())
 
 
-def _loss(params, q: QNetwork, slow: QNetwork, seen: Transition, discount: float) -> Array:
-    """Huber loss of Q(s, a) against r + gamma Q_slow(s', argmax_a Q(s', a))."""
-    fresh = q.replace(params=params)
+def td_loss(q: QNetwork, slow: QNetwork, seen: Transition, discount) -> Array:
+    """Mean Huber loss of Q(s, a) against r + gamma Q_slow(s', argmax_a Q(s', a)).
+
+    The future counts as 0 after a terminal step, but not after one that a time limit cut off.
+    """
     best = jnp.argmax(q(seen.following), -1)
     later = jnp.take_along_axis(slow(seen.following), best[:, None], 1)[:, 0]
-    aim = (1 - discount) * seen.reward + discount * jnp.where(seen.terminated, 0, later)
-    value = jnp.take_along_axis(fresh(seen.observation), seen.action[:, None], 1)[:, 0]
+    aim = seen.reward + discount * jnp.where(seen.terminated, 0, later)
+    value = jnp.take_along_axis(q(seen.observation), seen.action[:, None], 1)[:, 0]
     return optax.huber_loss(value, lax.stop_gradient(aim)).mean()

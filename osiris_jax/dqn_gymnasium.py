@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
+from osiris_jax.dqn import Transition, td_loss
 from osiris_jax.envs.gymnasium_episodes import q_values, weights_of
 from osiris_jax.networks import QNetwork
 
@@ -41,7 +41,7 @@ class ReplayBuffer:
     """The most recent transitions.
 
     Attributes:
-      fields: observation, action, reward, next_observation, terminated; each [capacity, ...].
+      fields: observation, action, reward, following, terminated; each [capacity, ...].
       size: how many are filled.
     """
 
@@ -50,7 +50,7 @@ class ReplayBuffer:
             "observation": np.zeros((capacity, dim), np.float32),
             "action": np.zeros(capacity, np.int32),
             "reward": np.zeros(capacity, np.float32),
-            "next_observation": np.zeros((capacity, dim), np.float32),
+            "following": np.zeros((capacity, dim), np.float32),
             "terminated": np.zeros(capacity, bool),
         }
         self.capacity, self.size, self._next = capacity, 0, 0
@@ -62,26 +62,10 @@ class ReplayBuffer:
         self._next = (self._next + 1) % self.capacity
         self.size = max(self.size, self._next or self.capacity)
 
-    def sample(self, generator: np.random.Generator, number: int) -> dict[str, np.ndarray]:
+    def sample(self, generator: np.random.Generator, number: int) -> Transition:
         """Independent transitions, with replacement."""
         rows = generator.integers(self.size, size=number)
-        return {name: field[rows] for name, field in self.fields.items()}
-
-
-def td_loss(network: QNetwork, frozen: QNetwork, batch: dict[str, Any], discount: Any) -> jax.Array:
-    """Mean Huber loss of Q(s, a) against r + discount * Q_frozen(s', argmax_a' Q(s', a')).
-
-    van Hasselt, Guez & Silver 2016. The future counts as 0 after a terminal step, but not after
-    one that a time limit cut off.
-    """
-
-    def one(row: dict[str, Any]) -> jax.Array:
-        chosen = network(row["next_observation"]).argmax()
-        future = jnp.where(row["terminated"], 0.0, frozen(row["next_observation"])[chosen])
-        goal = jax.lax.stop_gradient(row["reward"] + discount * future)
-        return optax.losses.huber_loss(network(row["observation"])[row["action"]], goal)
-
-    return jax.vmap(one)(batch).mean()
+        return Transition(**{name: field[rows] for name, field in self.fields.items()})
 
 
 @jax.jit
@@ -159,7 +143,7 @@ def train(
             observation=observation,
             action=action,
             reward=reward,
-            next_observation=following,
+            following=following,
             terminated=terminated,
         )
         observation = following

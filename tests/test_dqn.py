@@ -94,7 +94,7 @@ def test_truncated_episodes_are_bootstrapped_and_ended_ones_are_not(snapshots):
         return 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
 
     expected = (huber(value) + huber(value - SETTINGS.discount * later)) / 2
-    found = dqn._loss(q.params, q, q, seen, SETTINGS.discount)
+    found = dqn.td_loss(q, q, seen, SETTINGS.discount)
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 

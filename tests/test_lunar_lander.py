@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from osiris_jax.batch import bucket_length
-from osiris_jax.dqn_gymnasium import td_loss, train
+from osiris_jax.dqn import Transition, td_loss
+from osiris_jax.dqn_gymnasium import train
 from osiris_jax.envs import gymnasium_episodes, playing, processes
 from osiris_jax.envs.lunar_lander import LunarLander, lunar_lander, require_extra
 from osiris_jax.networks import QNetwork
@@ -368,18 +369,18 @@ def test_dqn_bootstraps_with_the_frozen_network_at_the_action_of_the_other():
         "observation": generator.normal(size=(20, 2)).astype(np.float32),
         "action": generator.integers(3, size=20),
         "reward": 3 * generator.normal(size=20).astype(np.float32),
-        "next_observation": generator.normal(size=(20, 2)).astype(np.float32),
+        "following": generator.normal(size=(20, 2)).astype(np.float32),
         "terminated": generator.random(20) < 0.5,
     }
     losses = []
     for i in range(20):
-        following = batch["next_observation"][i]
+        following = batch["following"][i]
         goal = batch["reward"][i]
         if not batch["terminated"][i]:
             goal += 0.9 * frozen_value(following)[np.argmax(value(following))]
         gap = abs(float(value(batch["observation"][i])[batch["action"][i]] - goal))
         losses.append(gap**2 / 2 if gap < 1 else gap - 0.5)
-    ours = jax.jit(td_loss)(network, frozen, batch, 0.9)
+    ours = jax.jit(td_loss)(network, frozen, Transition(**batch), 0.9)
     np.testing.assert_allclose(ours, np.mean(losses), rtol=1e-5)
 
 

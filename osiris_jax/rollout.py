@@ -186,7 +186,7 @@ def _cell_of_one(dynamics, decider, cell):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shared:
+class Shared:
     """How to rebuild a tree whose equal leaves were passed once.
 
     Two policies over one network then share its arrays inside jit, and XLA evaluates it once.
@@ -196,7 +196,7 @@ class _Shared:
     places: tuple[int, ...]
 
     @classmethod
-    def split(cls, tree: Any) -> tuple[list, _Shared]:
+    def split(cls, tree: Any) -> tuple[list, Shared]:
         leaves, structure = jax.tree.flatten(tree)
         first = {id(leaf): number for number, leaf in reversed(list(enumerate(leaves)))}
         kept = sorted(set(first.values()))
@@ -218,7 +218,7 @@ def record(
     observations: bool,
 ) -> TrajectoryBatch:
     """`size` trajectories of at most `steps` steps for each key: a batch [trial, traj, time]."""
-    leaves, shared = _Shared.split((dynamics, decider))
+    leaves, shared = Shared.split((dynamics, decider))
     return _record(leaves, keys, shared, size, steps, lanes, observations)
 
 
@@ -226,5 +226,5 @@ def outcomes(
     dynamics: Any, decider: Any, keys: Array, size: int, *, steps, discount, lanes: int
 ) -> Outcomes:
     """Returns and lengths of what `record` would hold, [trial, traj], without holding it."""
-    leaves, shared = _Shared.split((dynamics, decider))
+    leaves, shared = Shared.split((dynamics, decider))
     return _outcomes(leaves, keys, steps, discount, shared, size, lanes)

@@ -70,26 +70,38 @@ class World:
           >>> batch = oj.make("dilly-dallying").rollout(jax.random.key(0), 25)
         """
         keys, n = self._check(key, n)
-        decider = self.decider(policy)
         cap = self.horizon if steps is None else min(_positive("steps", steps), self.horizon)
-        lanes = self.lanes(len(keys) * n)
         traced = isinstance(key, Tracer)
-        allotted = cap
-        if not traced and cap > SHORT:
-            found = outcomes(self.dynamics, decider, keys, n, steps=cap, discount=1.0, lanes=lanes)
-            allotted = min(bucket_length(int(found.lengths.max())), cap)
         batch = record(
             self.dynamics,
-            decider,
+            self.decider(policy),
             keys,
             n,
-            steps=allotted,
-            lanes=lanes,
+            steps=cap if traced else self.steps_needed(keys, n, policy=policy, cap=cap),
+            lanes=self.lanes(len(keys) * n),
             observations=observations and self._has_observations,
         )
         if not traced:
             batch = trim(batch, bucket_length)
         return batch if key.ndim else jax.tree.map(lambda field: field[0], batch)
+
+    def steps_needed(
+        self, keys: Array, n: int, *, policy: Any = "behavior", cap: int | None = None
+    ) -> int:
+        """A length of the time axis that cuts no trajectory: a short horizon, or as simulated."""
+        cap = self.horizon if cap is None else cap
+        if cap <= SHORT:
+            return cap
+        found = outcomes(
+            self.dynamics,
+            self.decider(policy),
+            keys,
+            n,
+            steps=cap,
+            discount=1.0,
+            lanes=self.lanes(len(keys) * n),
+        )
+        return min(bucket_length(int(found.lengths.max())), cap)
 
     def returns(
         self, key: Array, n: int, *, policy: Any = "target", discount: float = 1.0

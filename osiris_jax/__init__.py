@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from osiris_jax.envs.gridworld import GridWorld
     from osiris_jax.envs.gymnax_world import GymnaxWorld
     from osiris_jax.envs.tabular import TabularWorld
+    from osiris_jax.study import Study
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "GridWorld",
     "GymnaxWorld",
     "LinearBins",
+    "Study",
     "TabularWorld",
     "TrajectoryBatch",
     "bucket_length",
@@ -50,6 +52,7 @@ __all__ = [
 _ON_FIRST_USE = {
     "GridWorld": "osiris_jax.envs.gridworld",
     "GymnaxWorld": "osiris_jax.envs.gymnax_world",
+    "Study": "osiris_jax.study",
     "TabularWorld": "osiris_jax.envs.tabular",
 }
 

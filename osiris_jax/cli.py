@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from osiris_jax.files import Stopped
+
 app = typer.Typer(
     name="osiris-jax",
     help="Off-policy evaluation in JAX.",
@@ -16,6 +18,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+STOPPED = 130  # as shells do for Ctrl-C
 OutOption = Annotated[Path, typer.Option(help="Folder for tables and pictures.")]
 
 
@@ -40,6 +43,92 @@ def show(
     show_world(world, episodes, seed, out)
 
 
+@app.command("list")
+def list_all() -> None:
+    """Worlds, estimators and relevance tests, with one line each.
+
+    Example: osiris-jax list
+    """
+    from osiris_jax.commands.listing import show_lists
+
+    show_lists()
+
+
+@app.command()
+def study(
+    toml: Annotated[
+        Path | None, typer.Argument(help="A study as a TOML file; options replace its fields.")
+    ] = None,
+    world: Annotated[str | None, typer.Option(help="A world, see `osiris-jax list`.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Independent data sets.")] = None,
+    sizes: Annotated[str | None, typer.Option(help="Trajectories in a data set: 25,50.")] = None,
+    alphas: Annotated[str | None, typer.Option(help="Levels of relevance: 0.05,0.1,1.")] = None,
+    estimators: Annotated[
+        str | None, typer.Option(help="is,wis,osirwis,cwpdis:finished=drop,on-policy")
+    ] = None,
+    relevance: Annotated[
+        str | None, typer.Option(help="welch,smirnov,welch:weighting=none,oracle,true")
+    ] = None,
+    weighting: Annotated[str | None, typer.Option(help="to-go, future or none.")] = None,
+    ddof: Annotated[int | None, typer.Option(help="1 or 0.")] = None,
+    discount: Annotated[float | None, typer.Option(help="In [0, 1].")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all data.")] = None,
+    truth_episodes: Annotated[
+        int | None, typer.Option(help="On-policy episodes where the truth is not exact.")
+    ] = None,
+    out: OutOption = Path("runs/study"),
+    memory: Annotated[
+        str | None, typer.Option(help="What a chunk of trials may take, such as 512M.")
+    ] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Trials in a chunk.")] = None,
+    cpu_devices: Annotated[
+        int | None, typer.Option(help="Divide the CPU into so many devices.")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="host:port of process 0, for several processes.")
+    ] = None,
+    num_processes: Annotated[int | None, typer.Option(help="How many processes.")] = None,
+    process_id: Annotated[int | None, typer.Option(help="The number of this one.")] = None,
+) -> None:
+    """Bias, variance and RMSE of estimators over many data sets. Run again, it resumes.
+
+    Example: osiris-jax study --world dilly-dallying --trials 10000 --sizes 25,50
+    --alphas 0.05,0.1,1 --estimators is,wis,osirwis --out runs/dd
+    """
+    from osiris_jax.commands.study import make_study, read_memory, run_study
+    from osiris_jax.study.run import start_devices
+
+    start_devices(cpu_devices, coordinator, num_processes, process_id)
+    given = {
+        "world": world,
+        "trials": trials,
+        "sizes": _numbers("sizes", sizes, int),
+        "alphas": _numbers("alphas", alphas, float),
+        "estimators": _words(estimators),
+        "relevance": _words(relevance),
+        "weighting": weighting,
+        "ddof": ddof,
+        "discount": discount,
+        "dtype": dtype,
+        "seed": seed,
+        "truth_episodes": truth_episodes,
+    }
+    run_study(make_study(toml, given), out, read_memory(memory), chunk_size)
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
+    try:
+        return None if text is None else tuple(kind(word) for word in _words(text) or ())
+    except ValueError:
+        name = "integers" if kind is int else "numbers"
+        raise ValueError(f"{field}: expected {name} with commas between, got {text!r}") from None
+
+
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],
@@ -62,13 +151,18 @@ def train_policy(
 def main() -> None:
     """Runs the command line; what the user can mend is one line and exit code 2."""
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        problem = "stopped" if code == STOPPED else ""
     except typer.TyperException as error:
-        problem = error.format_message()
+        code, problem = 2, error.format_message()
     except (ValueError, ModuleNotFoundError, OSError) as error:
-        problem = str(error)
-    except (KeyboardInterrupt, typer.Abort):
-        print("osiris-jax: stopped", file=sys.stderr)
-        sys.exit(130)
-    print("osiris-jax:", " ".join(problem.split()), file=sys.stderr)
-    sys.exit(2)
+        code, problem = 2, str(error)
+    except Stopped as stop:
+        code, problem = STOPPED, f"stopped: {stop}"
+    if problem:
+        print("osiris-jax:", " ".join(problem.split()), file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -164,6 +164,12 @@ def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
     return {k: p for k, p in keywords.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def check_options(options: dict[str, Any], function: Callable) -> None:
+    """Raises a ValueError unless the kernel takes these options, with these values."""
+    _refuse_unknown(options, [function])
+    _bind(function, options, jnp.zeros(()).dtype)
+
+
 def _refuse_unknown(options: dict[str, Any], users: list[Callable]) -> None:
     known = sorted({name for function in users for name in _parameters(function)})
     for name in options:

@@ -11,6 +11,10 @@ from typing import IO, Any
 import numpy as np
 
 
+class Stopped(Exception):
+    """The user stopped a command; says what is left and how to go on."""
+
+
 def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
     """Calls `write` with a temporary file beside `path`, which then takes its name.
 
@@ -26,6 +30,9 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise OSError(f"{path}: could not be written ({error.strerror or error})") from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

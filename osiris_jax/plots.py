@@ -152,3 +152,62 @@ def lengths(by_policy: Mapping[str, Any], title: str) -> Figure:
     axis.set_title(title, fontsize=9)
     axis.legend(fontsize=7, frameon=False)
     return figure
+
+
+def _row_label(row: Mapping[str, Any]) -> str:
+    alpha = "" if row["alpha"] is None else f", alpha {row['alpha']:g}"
+    test = "" if row["relevance"] is None else f" ({row['relevance']}{alpha})"
+    return f"{row['estimator']}{test}"
+
+
+def rmse_bars(rows: Sequence[Mapping[str, Any]], title: str, most: int = 30) -> Figure:
+    """RMSE of every row of a summary at its largest size, with standard errors; best marked."""
+    size = max(row["size"] for row in rows)
+    shown = [row for row in rows if row["size"] == size and np.isfinite(row["rmse"])]
+    shown = sorted(shown, key=lambda row: row["rmse"])[:most]
+    figure, (axis,) = canvas(COLUMN + 1, 0.6 + 0.2 * max(len(shown), 3))
+    best = min((row["rmse"] for row in shown if row["estimator"] != "on-policy"), default=None)
+    for number, row in enumerate(reversed(shown)):
+        colour = GREEN if row["rmse"] == best else BLUE if row["relevance"] else GREY
+        axis.barh(number, row["rmse"], xerr=row["rmse_se"], color=colour, height=0.7)
+    axis.set_yticks(range(len(shown)), [_row_label(row) for row in reversed(shown)], fontsize=7)
+    axis.set_xlabel("RMSE (with standard error)", fontsize=8)
+    axis.set_title(f"{title}, N = {size}", fontsize=9)
+    return figure
+
+
+def consistency(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Mean and spread of the first estimator after omission over sizes, a line for each level.
+
+    Raises:
+      ValueError: fewer than two sizes, or no estimator after omission.
+    """
+    kept = [row for row in rows if row["relevance"] is not None]
+    sizes = sorted({row["size"] for row in rows})
+    if not kept or len(sizes) < 2:
+        raise ValueError("rows: a picture over sizes needs an osiris estimator at two sizes")
+    name, test = kept[0]["estimator"], kept[0]["relevance"]
+    kept = [row for row in kept if (row["estimator"], row["relevance"]) == (name, test)]
+    figure, (left, right) = canvas(WIDE, 2.6, columns=2)
+    levels = sorted(
+        {row["alpha"] for row in kept}, key=lambda alpha: -1 if alpha is None else alpha
+    )
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(levels)))
+    for alpha, colour in zip(levels, colours, strict=True):
+        line = sorted((row for row in kept if row["alpha"] == alpha), key=lambda row: row["size"])
+        label = test if alpha is None else f"alpha {alpha:g}"
+        for axis, field in ((left, "mean"), (right, "rmse")):
+            values, errors = [row[field] for row in line], [row[f"{field}_se"] for row in line]
+            axis.errorbar(
+                sizes, values, errors, color=colour, marker="o", ms=3, lw=1, capsize=2, label=label
+            )
+    left.axhline(kept[0]["truth"], color="black", lw=0.8, ls="--", label="truth")
+    for axis, label in ((left, f"mean of {name}"), (right, f"RMSE of {name}")):
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
+        axis.set_xlabel("trajectories N", fontsize=8)
+        axis.set_ylabel(label, fontsize=8)
+    left.set_title(f"{title}: {test}", fontsize=9)
+    left.legend(fontsize=6, frameon=False)
+    return figure

@@ -168,7 +168,8 @@ def _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sin
 
 
 def _block_uniforms(key: Array, block: Array) -> Array:
-    return random.uniform(random.fold_in(key, block), (BLOCK,))
+    """Always float32, so that both float types see the same data."""
+    return random.uniform(random.fold_in(key, block), (BLOCK,), jnp.float32)
 
 
 def _select(which: Array, new: Array, old: Array) -> Array:

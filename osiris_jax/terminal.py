@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,14 +18,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
+PLAIN_WIDTH = 110
+
 
 @contextmanager
-def stages(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """A function `(stage, done, total)` that shows a bar for each stage, on standard error."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        *((TextColumn("{task.fields[rate]}"),) if rate else ()),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -32,8 +37,10 @@ def stages(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
+                tasks[stage] = bars.add_task(stage, total=total, completed=done, rate="")
+            task = bars.tasks[tasks[stage]]
+            speed = f"{task.speed:.3g}/s" if task.speed else ""
+            bars.update(tasks[stage], completed=done, total=total, rate=speed)
 
         yield show
 
@@ -44,11 +51,13 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The table on standard output, first column to the left, the others to the right."""
-    table = Table(title=title, title_justify="left")
+def print_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
+) -> None:
+    """The table on standard output, the first `words` columns to the left, numbers to the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="left" if number < words else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)

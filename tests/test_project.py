@@ -18,6 +18,7 @@ LAYERS = [
     {"relevance", "estimators", "estimate"},
     {"io", "policies", "networks"},
     {"rollout", "envs", "exact", "dqn", "dqn_gymnasium", "training"},
+    {"study"},
     {"paper", "plots"},
     {"commands", "cli"},
 ]

@@ -43,7 +43,7 @@ class TabularDynamics:
     def reset(self, key: Array) -> Array:
         if len(self.start) == 1:
             return jnp.asarray(self.start)[0]
-        slot = choose(jnp.asarray(self.start_probability), random.uniform(key))
+        slot = choose(jnp.asarray(self.start_probability), random.uniform(key, (), jnp.float32))
         return jnp.asarray(self.start)[slot]
 
     def observe(self, state: Array) -> Array:
@@ -55,7 +55,9 @@ class TabularDynamics:
     def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
         slots = self.successor.shape[-1]
         first = (state * self.num_actions + action) * slots
-        place = first + (self._slot(first, random.uniform(key)) if slots > 1 else 0)
+        place = first + (
+            self._slot(first, random.uniform(key, (), jnp.float32)) if slots > 1 else 0
+        )
         following = jnp.ravel(self.successor)[place]
         return following, jnp.ravel(self.reward)[place], jnp.asarray(self.terminal)[following]
 

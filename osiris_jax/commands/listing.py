@@ -1,0 +1,24 @@
+"""`osiris-jax list`: what there is, read from the registries."""
+
+from __future__ import annotations
+
+from osiris_jax.envs import WORLDS, loader
+from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.relevance import RELEVANCE
+from osiris_jax.terminal import print_table
+
+HEADER = ["name", "what it is"]
+OMISSION = "Any of these after omission; osiris, osirwis: of is and of wis (Shen et al. 2021)."
+TRUE = "Exact relevance of a tabular world: Q differs by more than a tolerance (in studies)."
+
+
+def show_lists() -> None:
+    """Worlds, estimators and relevance tests, one line each."""
+    worlds = {name: loader(name) for name in WORLDS}
+    print_table("worlds", HEADER, _rows(worlds), words=2)
+    print_table("estimators", HEADER, [*_rows(ESTIMATORS), ["osiris-<name>", OMISSION]], words=2)
+    print_table("relevance tests", HEADER, [*_rows(RELEVANCE), ["true", TRUE]], words=2)
+
+
+def _rows(registry: dict) -> list[list[str]]:
+    return [[name, function.__doc__.strip().splitlines()[0]] for name, function in registry.items()]

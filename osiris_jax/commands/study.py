@@ -1,0 +1,94 @@
+"""`osiris-jax study`: runs a study, shows its table and draws it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from osiris_jax.files import Stopped, write_text
+from osiris_jax.study import Study, StudyResult
+from osiris_jax.study.run import run
+from osiris_jax.study.summary import to_json
+from osiris_jax.terminal import markdown, print_table, stages
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+HEADER = ["estimator", "relevance", "alpha", "N", "mean", "bias", "std", "RMSE", "undefined"]
+
+
+def read_memory(text: str | None) -> int | None:
+    """Bytes of a text such as 512M or 2GB."""
+    if text is None:
+        return None
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = number[-1:] if number[-1:] in UNITS else ""
+    try:
+        amount = float(number.removesuffix(unit)) * UNITS[unit]
+    except ValueError:
+        raise ValueError(f"memory: expected a size such as 512M or 2G, got {text!r}") from None
+    if not 0 < amount < math.inf:
+        raise ValueError(f"memory: expected a positive size, got {text!r}")
+    return int(amount)
+
+
+def make_study(toml: Path | None, given: dict[str, Any]) -> Study:
+    """The study of a TOML file, of the options, or of both, options going before."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    if toml is not None:
+        return Study.from_toml(toml, **changes)
+    if "world" not in changes:
+        raise ValueError("world: missing; give --world or a TOML file")
+    return Study(**changes)
+
+
+def run_study(study: Study, out: Path, memory: int | None, chunk_size: int | None) -> None:
+    """Runs or resumes, then writes tables and pictures."""
+    try:
+        with stages(rate=True) as progress:
+            result = run(study, out=out, memory=memory, chunk_size=chunk_size, progress=progress)
+    except KeyboardInterrupt:
+        raise Stopped(f"what is finished is in {out}; the same command goes on") from None
+    if jax.process_index() == 0:
+        report(result, out)
+
+
+def report(result: StudyResult, out: Path) -> None:
+    """The table in the terminal, as Markdown and JSON, and the pictures."""
+    from osiris_jax import plots
+
+    study = result.study
+    rows = [table_row(row) for row in result.rows]
+    title = f"{study.world.name}: {study.trials} trials, truth {result.truth}"
+    print_table(title, HEADER, rows, words=2)
+    notes = "".join(f"- {note}\n" for note in result.notes)
+    print(notes, end="")
+    text = f"# {title}\n\n{markdown(HEADER, rows)}\n{notes}"
+    write_text(out / "summary.md", text)
+    write_text(out / "summary.json", to_json(result.rows))
+    pictures = plots.save(plots.rmse_bars(result.rows, study.world.name), out, "rmse")
+    with contextlib.suppress(ValueError):
+        figure = plots.consistency(result.rows, study.world.name)
+        pictures += plots.save(figure, out, "consistency")
+    print("tables:", out / "summary.md", out / "summary.json")
+    print("pictures:", *pictures)
+
+
+def table_row(row: dict[str, Any]) -> list[str]:
+    """A row of the summary as text, values with their standard errors."""
+    alpha = "" if row["alpha"] is None else f"{row['alpha']:g}"
+    values = [with_error(row[name], row[f"{name}_se"]) for name in ("mean", "bias", "std", "rmse")]
+    undefined = str(row["nan_trials"] or "")
+    return [row["estimator"], row["relevance"] or "", alpha, str(row["size"]), *values, undefined]
+
+
+def with_error(value: float, error: float) -> str:
+    """The value and its standard error, to the digit that the error decides."""
+    if not math.isfinite(value):
+        return "undefined"
+    if not math.isfinite(error) or error <= 0:
+        return f"{value:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f}±{error:.{digits}f}"

@@ -1,0 +1,211 @@
+"""The compiled part of a study: simulates data sets and estimates every cell, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+from jax.sharding import Mesh, PartitionSpec
+
+from osiris_jax.batch import TrajectoryBatch, bucket_length
+from osiris_jax.envs.world import World
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.relevance import RELEVANCE, keep_steps, omit, relevant
+from osiris_jax.rollout import Shared, outcomes, record
+from osiris_jax.study.plan import MAP_LEVEL, MAPS, ON_POLICY, TRUE_TOLERANCE, Study
+
+_TARGET_STREAM = 2**32 - 3
+ARRAYS, ARRAYS_PER_LEVEL = 16, 3
+Options = tuple[tuple[str, Any], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What to compute for one data set, without numbers that may change: static under jit."""
+
+    sizes: tuple[int, ...]
+    plain: tuple[tuple[str, Options], ...]
+    omitting: tuple[tuple[str, Options], ...]
+    tests: tuple[tuple[str, Options], ...]
+    on_policy: int | None
+    discount: float
+
+
+class Inputs(NamedTuple):
+    """Arrays that every data set shares: the levels, and the maps known beforehand."""
+
+    alphas: Any
+    maps: tuple
+
+
+def recipe_of(study: Study) -> Recipe:
+    """The static part of a study."""
+    plain, omitting, on_policy = [], [], None
+    for named in study.named_estimators:
+        if named.name == ON_POLICY:
+            on_policy = len(plain)
+            continue
+        name, omits = parse_name(named.name)
+        (omitting if omits else plain).append((name, named.options))
+    tests = [
+        (test.name, () if test.name in MAPS else tuple(study.test_options(test).items()))
+        for test in (study.tests if study.omits else ())
+    ]
+    return Recipe(
+        study.sizes, tuple(plain), tuple(omitting), tuple(tests), on_policy, study.discount
+    )
+
+
+def inputs_of(study: Study) -> Inputs:
+    """The arrays of a study: its levels, and a map for every test that is one."""
+    maps = []
+    for test in study.tests if study.omits else ():
+        if test.name == "oracle":
+            maps.append(study.world.oracle)
+        elif test.name == "true":
+            tolerance = dict(test.options).get("tolerance", TRUE_TOLERANCE)
+            maps.append(study.world.exact(study.discount).relevance(tolerance))
+    return Inputs(np.asarray(study.alphas, float), tuple(np.asarray(keep) for keep in maps))
+
+
+def of_data_set(
+    recipe: Recipe, inputs: Inputs, batch: TrajectoryBatch, on_policy: Array | None
+) -> Array:
+    """[cell] the values of all sizes, in the order of `Study.cells`."""
+    return jnp.concatenate([_of_size(recipe, inputs, batch, on_policy, n) for n in recipe.sizes])
+
+
+def _of_size(recipe: Recipe, inputs: Inputs, batch, on_policy, size: int) -> Array:
+    batch = jax.tree.map(lambda field: field[:size], batch)
+    plain = [_estimate(recipe, batch, batch.log_ratio, *entry)[None] for entry in recipe.plain]
+    if recipe.on_policy is not None and on_policy is not None:
+        plain.insert(recipe.on_policy, on_policy[:size].mean()[None])
+    maps, values = iter(inputs.maps), plain
+    for name, options in recipe.tests:
+        if name in MAPS:
+            pvalue, levels = RELEVANCE["oracle"](batch, keep=next(maps)), jnp.full(1, MAP_LEVEL)
+        else:
+            pvalue, levels = RELEVANCE[name](batch, **dict(options)), inputs.alphas
+
+        def at_level(alpha: Array, pvalue=pvalue) -> Array:
+            log_ratio = omit(batch.log_ratio, keep_steps(relevant(pvalue, alpha), batch))
+            return jnp.stack([_estimate(recipe, batch, log_ratio, *e) for e in recipe.omitting])
+
+        values.append(jax.vmap(at_level)(jnp.asarray(levels, batch.dtype)).T.ravel())
+    return jnp.concatenate(values)
+
+
+def _estimate(recipe: Recipe, batch, log_ratio, name: str, options: Options) -> Array:
+    settings = {"discount": recipe.discount, **dict(options)}
+    return ESTIMATORS[name](batch, log_ratio, **settings)
+
+
+class Engine:
+    """Values [trial, cell] of a study's trials, on all devices of this process.
+
+    Args:
+      study: what to compute.
+      devices: over which trials are divided.
+    """
+
+    def __init__(self, study: Study, devices: list | None = None):
+        self.study, self.recipe, self.inputs = study, recipe_of(study), inputs_of(study)
+        devices = jax.local_devices() if devices is None else devices
+        self.mesh = Mesh(np.asarray(devices), ("trial",))
+        self.largest = max(study.sizes)
+
+    def bytes_per_trial(self) -> int:
+        """A rough upper guess of the memory that one trial takes while it is computed."""
+        world = self.study.world
+        steps = world.horizon
+        if isinstance(world, World):
+            steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
+        levels = len(self.inputs.alphas) * len(self.recipe.omitting)
+        arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
+        return self.largest * steps * arrays * np.dtype(self.study.dtype).itemsize
+
+    def keys(self, trials: np.ndarray) -> Array:
+        """[trial] the keys of these trials."""
+        return jax.vmap(random.fold_in, (None, 0))(random.key(self.study.seed), trials)
+
+    def values(self, trials: np.ndarray) -> np.ndarray:
+        """[trial, cell] in float64; the number of trials must divide over the devices."""
+        keys, world = self.keys(trials), self.study.world
+        if isinstance(world, World):
+            values = self._simulated(world, keys)
+        else:
+            values = self._played(world, keys)
+        return np.asarray(values, np.float64)
+
+    def _simulated(self, world: World, keys: Array) -> Array:
+        per_device = len(keys) // self.mesh.size
+        deciders = world.decider("behavior"), world.decider("target")
+        leaves, shared = Shared.split((world.dynamics, *deciders))
+        lanes = world.lanes(per_device * self.largest)
+        steps = world.steps_needed(keys, self.largest)
+        return _simulate_and_estimate(
+            leaves, self.inputs, keys, shared, self.recipe, self.mesh, steps, world.horizon, lanes
+        )
+
+    def _played(self, world: Any, keys: Array) -> Array:
+        batch = world.rollout(keys, self.largest, observations=False)
+        batch = batch.replace(num_states=bucket_length(batch.num_states))
+        returns = jnp.zeros((len(keys), self.largest), batch.dtype)
+        if self.recipe.on_policy is not None:
+            target = jax.vmap(random.fold_in, (0, None))(keys, _TARGET_STREAM)
+            found = world.returns(target, self.largest, discount=self.study.discount)
+            returns = jnp.asarray(found.returns, batch.dtype)
+        return _estimate_only(self.inputs, batch, returns, self.recipe, self.mesh)
+
+
+@partial(jax.jit, static_argnames=("shared", "recipe", "mesh", "steps", "horizon", "lanes"))
+def _simulate_and_estimate(
+    leaves, inputs: Inputs, keys, shared, recipe: Recipe, mesh: Mesh, steps, horizon, lanes
+) -> Array:
+    largest = max(recipe.sizes)
+
+    def on_one_device(leaves, inputs, keys):
+        dynamics, behavior, target = shared.restore(leaves)
+        simulated = record(
+            dynamics, behavior, keys, largest, steps=steps, lanes=lanes, observations=False
+        )
+        returns = None
+        if recipe.on_policy is not None:
+            found = outcomes(
+                dynamics,
+                target,
+                jax.vmap(random.fold_in, (0, None))(keys, _TARGET_STREAM),
+                largest,
+                steps=horizon,
+                discount=recipe.discount,
+                lanes=lanes,
+            )
+            returns = found.returns
+        return jax.vmap(partial(of_data_set, recipe, inputs))(simulated, returns)
+
+    return _over_devices(on_one_device, mesh)(leaves, inputs, keys)
+
+
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def _estimate_only(inputs: Inputs, batch, returns, recipe: Recipe, mesh: Mesh) -> Array:
+    def on_one_device(shared_inputs, _, data):
+        return jax.vmap(partial(of_data_set, recipe, shared_inputs))(*data)
+
+    return _over_devices(on_one_device, mesh)(inputs, (), (batch, returns))
+
+
+def _over_devices(function, mesh: Mesh):
+    """The function with its last argument divided along trials, the others on every device."""
+    everywhere, by_trial = PartitionSpec(), PartitionSpec("trial")
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=(everywhere, everywhere, by_trial),
+        out_specs=by_trial,
+        check_vma=False,
+    )

@@ -1,0 +1,289 @@
+"""What a study is: a world, estimators, relevance tests, levels, sizes, trials. Checked at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.envs import make
+from osiris_jax.estimate import check_options
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.io.columns import suggest
+from osiris_jax.relevance import RELEVANCE
+
+ON_POLICY = "on-policy"
+MAPS = ("oracle", "true")
+MAP_LEVEL = 0.5
+TRUE_TOLERANCE = 1e-9
+NEEDS_STATES = ("mis",)
+
+
+class Cell(NamedTuple):
+    """One row of the summary: what is estimated how, from how many trajectories."""
+
+    estimator: str
+    relevance: str | None
+    alpha: float | None
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """An estimator or a test with options, written `name:option=value:option=value`."""
+
+    text: str
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def parse(cls, field: str, text: Any) -> Named:
+        if not isinstance(text, str):
+            raise ValueError(f"{field}: expected a name, got {text!r}")
+        name, *parts = text.split(":")
+        options = []
+        for part in parts:
+            option, equals, value = part.partition("=")
+            if not equals:
+                raise ValueError(f"{field}: expected option=value in {text!r}, got {part!r}")
+            options.append((option, _value(value)))
+        return cls(text, name, tuple(options))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """Bias, variance and RMSE of estimators over many independent data sets.
+
+    Attributes:
+      world: a name in `oj.WORLDS`, or a world.
+      trials: number of independent data sets.
+      sizes: numbers of trajectories; within a trial a smaller data set begins a larger one.
+      alphas: levels of relevance, for the estimators after omission.
+      estimators: names in `oj.ESTIMATORS`, "osiris-<name>", "osiris", "osirwis", or "on-policy";
+        options are written behind the name, as in "cwpdis:finished=drop".
+      relevance: tests for the estimators after omission, likewise: "welch", "smirnov",
+        "welch:weighting=none", "oracle" (the world's own map), "true" (exact relevance, with a
+        tolerance: "true:tolerance=0.1").
+      weighting, ddof: of every test that does not say otherwise.
+      discount: gamma in [0, 1].
+      dtype: "float32" or "float64".
+      seed: of all data; trial k uses fold_in(key(seed), k).
+      truth_episodes: on-policy episodes for the truth, where it is not known exactly.
+
+    Raises:
+      ValueError: names the field.
+
+    Example:
+      >>> study = oj.Study(world="express", trials=1000, estimators=("wis", "osirwis"))
+      >>> study.run(seed=0).summary()
+    """
+
+    world: Any
+    trials: int = 1000
+    sizes: tuple[int, ...] = ()
+    alphas: tuple[float, ...] = (0.05,)
+    estimators: tuple[str, ...] = ("is", "wis", "osiris", "osirwis")
+    relevance: tuple[str, ...] = ("welch",)
+    weighting: str = "to-go"
+    ddof: int = 1
+    discount: float = 1.0
+    dtype: str = "float32"
+    seed: int = 0
+    truth_episodes: int = 20_000
+
+    def __post_init__(self):
+        for field in ("sizes", "alphas", "estimators", "relevance"):
+            object.__setattr__(self, field, _sequence(field, getattr(self, field)))
+        world = make(self.world) if isinstance(self.world, str) else self.world
+        object.__setattr__(self, "world", world)
+        object.__setattr__(self, "sizes", self.sizes or (world.size,))
+        _integer("trials", self.trials, 1)
+        _integer("seed", self.seed, 0)
+        _integer("truth_episodes", self.truth_episodes, 2)
+        for size in self.sizes:
+            _integer("sizes", size, 1)
+        _no_repeats("sizes", self.sizes)
+        for alpha in self.alphas:
+            _number("alphas", alpha, 0, 1)
+        _no_repeats("alphas", self.alphas)
+        _number("discount", self.discount, 0, 1)
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
+        if not self.estimators:
+            raise ValueError("estimators: none given")
+        _no_repeats("estimators", self.estimators)
+        _no_repeats("relevance", self.relevance)
+        for named in self.named_estimators:
+            self._check_estimator(named)
+        if self.omits and not self.alphas and any(t.name not in MAPS for t in self.tests):
+            raise ValueError("alphas: none given, and a relevance test needs one")
+        if self.omits and not self.relevance:
+            raise ValueError("relevance: none given, and an estimator after omission needs one")
+        for named in self.tests:
+            self._check_test(named)
+
+    def _check_estimator(self, named: Named) -> None:
+        if named.name == ON_POLICY:
+            if named.options:
+                raise ValueError(f"estimators: {ON_POLICY!r} takes no options, got {named.text!r}")
+            return
+        plain, omits = parse_name(named.name)
+        check_options(dict(named.options), ESTIMATORS[plain])
+        _try(lambda batch: ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options)))
+        if (omits or plain in NEEDS_STATES) and not self.has_states:
+            raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
+
+    def _check_test(self, named: Named) -> None:
+        name, options = named.name, dict(named.options)
+        if name not in (*RELEVANCE, "true"):
+            raise ValueError(
+                f"relevance: {name!r} is unknown; {suggest(name, [*RELEVANCE, 'true'])}"
+            )
+        if name == "true":
+            tolerance = options.pop("tolerance", TRUE_TOLERANCE)
+            _number("relevance: tolerance", tolerance, 0, np.inf)
+            self.world.exact()
+        if name == "oracle" and getattr(self.world, "oracle", None) is None:
+            raise ValueError(f"relevance: the world {self.world.name!r} has no oracle map")
+        if name in MAPS:
+            if options:
+                raise ValueError(f"relevance: {name!r} has no option {next(iter(options))!r}")
+            return
+        check_options(self.test_options(named), RELEVANCE[name])
+        _try(lambda batch: RELEVANCE[name](batch, **self.test_options(named)))
+
+    def test_options(self, named: Named) -> dict[str, Any]:
+        """The options of a test: its own, then the study's, if it takes them."""
+        common = {"weighting": self.weighting, "ddof": self.ddof, "discount": self.discount}
+        if named.name == "smirnov":
+            del common["ddof"]
+        return {**common, **dict(named.options)}
+
+    @property
+    def named_estimators(self) -> tuple[Named, ...]:
+        return tuple(Named.parse("estimators", text) for text in self.estimators)
+
+    @property
+    def tests(self) -> tuple[Named, ...]:
+        return tuple(Named.parse("relevance", text) for text in self.relevance)
+
+    @property
+    def omits(self) -> bool:
+        """Whether any estimator needs a relevance test."""
+        return any(_omits(named) for named in self.named_estimators)
+
+    @property
+    def has_states(self) -> bool:
+        return getattr(self.world, "num_states", 1) > 0
+
+    def cells(self) -> list[Cell]:
+        """The rows of the summary, in the order in which the kernel computes them."""
+        return [cell for size in self.sizes for cell in self._cells_of_size(size)]
+
+    def _cells_of_size(self, size: int) -> Iterator[Cell]:
+        for named in self.named_estimators:
+            if not _omits(named):
+                yield Cell(named.text, None, None, size)
+        for test in self.tests if self.omits else ():
+            levels = (None,) if test.name in MAPS else self.alphas
+            for named in self.named_estimators:
+                if _omits(named):
+                    yield from (Cell(named.text, test.text, alpha, size) for alpha in levels)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the values, as plain data."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields["world"] = self.world.name
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+
+    def to_toml(self) -> str:
+        """The study as a TOML document that `from_toml` reads."""
+        return "".join(f"{name} = {json.dumps(v)}\n" for name, v in self.settings().items())
+
+    @classmethod
+    def from_toml(cls, path: str | Path, **changes: Any) -> Study:
+        """Reads a study from a TOML file; `changes` replace what it says.
+
+        Raises:
+          ValueError: names the file and the field or line.
+        """
+        try:
+            with open(path, "rb") as file:
+                fields = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                raise ValueError(f"{path}: {name!r} is not a field; {suggest(name, known)}")
+        try:
+            return cls(**{**fields, **changes})
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def run(self, seed: int | None = None, **options: Any):
+        """Computes everything, or what is missing of it; see `osiris_jax.study.run.run`."""
+        from osiris_jax.study.run import run
+
+        study = self if seed is None else dataclasses.replace(self, seed=seed)
+        return run(study, **options)
+
+
+def _omits(named: Named) -> bool:
+    return named.name != ON_POLICY and parse_name(named.name)[1]
+
+
+def _try(kernel: Callable[[TrajectoryBatch], Any]) -> None:
+    """Traces a kernel on two short trajectories: it raises now what it would raise later."""
+    steps, ids = jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32)
+    fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids}
+    batch = TrajectoryBatch(**fields, mask=steps == 0, num_states=2, num_actions=2)
+    jax.eval_shape(kernel, batch)
+
+
+def digest(settings: dict[str, Any]) -> str:
+    """A short name for settings; equal settings, equal digests."""
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sequence(field: str, value: Any) -> tuple:
+    if isinstance(value, str | int | float):
+        return (value,)
+    try:
+        return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+    except TypeError:
+        raise ValueError(f"{field}: expected a list, got {value!r}") from None
+
+
+def _integer(field: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{field}: expected an integer of at least {least}, got {value!r}")
+
+
+def _number(field: str, value: Any, least: float, most: float) -> None:
+    good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        raise ValueError(f"{field}: must be in [{least}, {most}], got {value!r}")
+
+
+def _no_repeats(field: str, values: tuple) -> None:
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            raise ValueError(f"{field}: {value!r} is given twice")

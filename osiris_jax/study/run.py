@@ -1,0 +1,188 @@
+"""Runs a study: chunk by chunk, on every device, resumable, never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from osiris_jax.study.kernel import Engine
+from osiris_jax.study.plan import Study
+from osiris_jax.study.store import (
+    FolderStore,
+    MemoryStore,
+    Store,
+    describe,
+    number_of_chunks,
+    open_folder,
+    trials_of,
+)
+from osiris_jax.study.summary import StudyResult, summarise, truth_of
+
+DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
+LARGEST_CHUNK = 4096
+Progress = Callable[[str, int, int], None]
+
+
+def run(
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    memory: int | None = None,
+    chunk_size: int | None = None,
+    devices: list | None = None,
+    progress: Progress | None = None,
+) -> StudyResult:
+    """Computes all trials that are not there yet, then the summary.
+
+    Args:
+      study: what to compute.
+      out: folder for the trials; the same study again goes on where it stopped. None keeps
+        everything in memory.
+      memory: bytes that a chunk of trials may take; by default a share of what is free, at most
+        half a gigabyte.
+      chunk_size: trials per chunk, in place of `memory`. A folder keeps the one it began with.
+      devices: to divide trials over; by default all of this process. With several processes
+        (`jax.distributed`) each computes its own chunks, and all must see the same folder.
+      progress: called with ("trials", done, total).
+    """
+    shown = progress or (lambda stage, done, total: None)
+    with jax.enable_x64(study.dtype == "float64"):
+        engine = Engine(study, devices)
+        store = _open(study, out, _chunk_size(study, engine, memory, chunk_size))
+        store = _compute(engine, store, shown)
+        _meet("computed")
+        shown("truth", 0, 1)
+        truth = truth_of(study)
+        shown("truth", 1, 1)
+        return summarise(store, truth, Path(out) if out is not None else None)
+
+
+def _chunk_size(study: Study, engine: Engine, memory: int | None, given: int | None) -> int:
+    number = engine.mesh.size
+    if given is not None:
+        if given < 1:
+            raise ValueError(f"chunk_size: expected a positive number, got {given}")
+        wanted = given
+    else:
+        budget = (
+            memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
+        )
+        if budget <= 0:
+            raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
+        wanted = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
+    return max(1, min(wanted, study.trials) // number) * number
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping; a guess where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return 2**31
+
+
+def _open(study: Study, out: str | Path | None, chunk_size: int) -> Store:
+    chunk_size = _same_everywhere(chunk_size)
+    if out is None:
+        if jax.process_count() > 1:
+            raise ValueError("out: several processes need a folder that all of them see")
+        return MemoryStore(study, chunk_size)
+    return open_folder(study, Path(out), chunk_size)
+
+
+def _compute(engine: Engine, store: Store, progress: Progress) -> Store:
+    study, begun = store.study, False
+    total = number_of_chunks(study, store.chunk_size)
+    missing = [chunk for chunk in range(total) if not store.has(chunk)]
+    mine = [c for c in missing if c % jax.process_count() == jax.process_index()]
+    done = study.trials - sum(len(trials_of(study, store.chunk_size, c)) for c in missing)
+    progress("trials", done, study.trials)
+    for chunk in mine:
+        trials = trials_of(study, store.chunk_size, chunk)
+        try:
+            values = engine.values(_padded(trials, store.chunk_size))[: len(trials)]
+        except jax.errors.JaxRuntimeError as error:
+            several = jax.process_count() > 1
+            if begun or several or len(missing) < total or not _out_of_memory(error):
+                raise
+            if store.chunk_size <= engine.mesh.size:
+                raise ValueError("memory: not even one trial per device fits") from None
+            return _compute(engine, _halved(store, engine), progress)
+        if not begun and isinstance(store, FolderStore) and not store.described:
+            describe(store)
+        begun = True
+        store.write(chunk, values)
+        done += len(trials)
+        progress("trials", done, study.trials)
+    return store
+
+
+def _padded(trials: np.ndarray, size: int) -> np.ndarray:
+    """The trials, the last repeated, so that every chunk has one shape and one compilation."""
+    return np.pad(trials, (0, size - len(trials)), mode="edge").astype(np.uint32)
+
+
+def _halved(store: Store, engine: Engine) -> Store:
+    number = engine.mesh.size
+    size = max(1, store.chunk_size // 2 // number) * number
+    if isinstance(store, FolderStore):
+        return FolderStore(store.study, size, store.folder)
+    return MemoryStore(store.study, size)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _same_everywhere(number: int) -> int:
+    """The first process's number, in every process."""
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental import multihost_utils
+
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def _meet(where: str) -> None:
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices(where)
+
+
+def start_devices(
+    cpu_devices: int | None,
+    coordinator: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+) -> None:
+    """Divides the CPU, and joins other processes; before anything else touches JAX.
+
+    Raises:
+      ValueError: a number is not positive, or only some of the last three are given.
+    """
+    if cpu_devices is not None:
+        if cpu_devices < 1:
+            raise ValueError(f"cpu-devices: expected a positive number, got {cpu_devices}")
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
+    given = {
+        "coordinator": coordinator,
+        "num-processes": num_processes,
+        "process-id": process_id,
+    }
+    if all(value is None for value in given.values()):
+        return
+    missing = [name for name, value in given.items() if value is None]
+    if missing:
+        raise ValueError(
+            f"{missing[0]}: missing, and needed beside {' and '.join(set(given) - set(missing))}"
+        )
+    jax.distributed.initialize(coordinator, num_processes, process_id)

@@ -1,0 +1,247 @@
+"""What the trials say: mean, bias, standard deviation and RMSE, each with its standard error."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from osiris_jax.envs.tabular import TabularWorld
+from osiris_jax.study.plan import Study
+from osiris_jax.study.store import Store, cell_fields, chunks
+
+if TYPE_CHECKING:
+    import pandas
+
+_TRUTH_STREAM = 2**32 - 1
+HEAVY_SHARE = 0.02
+COLUMNS = (
+    *("protocol", "world", "estimator", "relevance", "alpha", "threshold", "size"),
+    *("trials", "nan_trials", "truth", "truth_se", "mean", "mean_se", "bias", "bias_se"),
+    *("std", "std_se", "rmse", "rmse_se"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Truth:
+    """The value of the target policy and its standard error; 0 where it is exact."""
+
+    value: float
+    standard_error: float
+    episodes: int
+
+    def __str__(self) -> str:
+        if not self.episodes:
+            return f"{self.value:.6g} (exact)"
+        return f"{self.value:.6g} +- {self.standard_error:.2g} ({self.episodes} on-policy episodes)"
+
+
+def truth_of(study: Study) -> Truth:
+    """Exact where the world is tabular, else from on-policy episodes that no trial uses."""
+    world = study.world
+    if isinstance(world, TabularWorld):
+        return Truth(world.exact(study.discount).value, 0.0, 0)
+    key = jax.random.fold_in(jax.random.key(study.seed), _TRUTH_STREAM)
+    found = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
+    returns = np.asarray(found.returns, np.float64)
+    error = returns.std(ddof=1) / math.sqrt(len(returns))
+    return Truth(float(returns.mean()), float(error), len(returns))
+
+
+@dataclasses.dataclass(frozen=True)
+class CellMoments:
+    """Moments of each cell's values over the trials where they are finite, [cell].
+
+    Attributes:
+      count: finite values.
+      undefined: the other trials.
+      mean: of the finite values.
+      second, fourth: central moments.
+      error_second, error_fourth: moments about the truth.
+      largest_share: of the sum of squared deviations, the share of the largest.
+    """
+
+    count: np.ndarray
+    undefined: np.ndarray
+    mean: np.ndarray
+    second: np.ndarray
+    fourth: np.ndarray
+    error_second: np.ndarray
+    error_fourth: np.ndarray
+    largest_share: np.ndarray
+
+
+def cell_moments(parts: Any, truth: float) -> CellMoments:
+    """Two passes over the chunks, so that memory does not grow with the trials.
+
+    Args:
+      parts: a function that gives the chunks' values, [trial, cell] each, anew at every call.
+      truth: what errors are measured from.
+    """
+    count, undefined, total = 0, 0, 0.0
+    for values in parts():
+        finite = np.isfinite(values)
+        count = count + finite.sum(0)
+        undefined = undefined + (~finite).sum(0)
+        total = total + np.where(finite, values, 0).sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.asarray(total / count)
+        sums = [0.0] * 4
+        largest = np.zeros_like(mean)
+        for values in parts():
+            finite = np.isfinite(values)
+            spread = np.where(finite, values - mean, 0) ** 2
+            error = np.where(finite, values - truth, 0) ** 2
+            parts_of_sums = (spread, spread**2, error, error**2)
+            sums = [old + new.sum(0) for old, new in zip(sums, parts_of_sums, strict=True)]
+            largest = np.maximum(largest, spread.max(0, initial=0))
+        second, fourth, error_second, error_fourth = (x / count for x in sums)
+        share = np.where(second > 0, largest / (second * count), 0)
+    return CellMoments(
+        np.asarray(count),
+        np.asarray(undefined),
+        mean,
+        *(np.asarray(x) for x in (second, fourth, error_second, error_fourth)),
+        largest_share=share,
+    )
+
+
+def rows_of(study: Study, moments: CellMoments, truth: Truth) -> list[dict[str, Any]]:
+    """The rows of the summary, one per cell."""
+    rows = []
+    for number, cell in enumerate(study.cells()):
+        m = {f.name: float(getattr(moments, f.name)[number]) for f in dataclasses.fields(moments)}
+        count = m["count"] or math.nan
+        std = math.sqrt(m["second"])
+        rmse = math.sqrt(m["error_second"])
+        mean_se = std / math.sqrt(count)
+        std_se = _root_error(m["second"], m["fourth"], count)
+        rmse_se = _root_error(m["error_second"], m["error_fourth"], count)
+        bias = m["mean"] - truth.value
+        truth_part = truth.standard_error * abs(bias) / rmse if rmse else 0.0
+        row = {
+            "protocol": "independent",
+            "world": study.world.name,
+            **cell_fields(cell),
+            "trials": study.trials,
+            "nan_trials": int(m["undefined"]),
+            "truth": truth.value,
+            "truth_se": truth.standard_error,
+            "mean": m["mean"],
+            "mean_se": mean_se,
+            "bias": bias,
+            "bias_se": math.hypot(mean_se, truth.standard_error),
+            "std": std,
+            "std_se": std_se,
+            "rmse": rmse,
+            "rmse_se": math.hypot(rmse_se, truth_part),
+        }
+        rows.append({name: row[name] for name in COLUMNS})
+    return rows
+
+
+def _root_error(square: float, fourth: float, count: float) -> float:
+    """Standard error of the root of a mean of squares, by the delta method."""
+    if not square > 0:
+        return 0.0 * square
+    return math.sqrt(max(fourth - square**2, 0) / count) / (2 * math.sqrt(square))
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyResult:
+    """The finished trials of a study.
+
+    Attributes:
+      study: what was computed.
+      truth: the target's value.
+      rows: the summary as a list of dicts, see `summary`.
+      notes: what a reader of the table should know.
+      folder: where files are, or None.
+    """
+
+    study: Study
+    truth: Truth
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    store: Store = dataclasses.field(repr=False)
+    folder: Path | None = None
+
+    def summary(self) -> pandas.DataFrame:
+        """One row per estimator, test, level and size: mean, bias, std, rmse and their errors."""
+        import pandas
+
+        return pandas.DataFrame(self.rows, columns=list(COLUMNS))
+
+    def trials(self) -> pandas.DataFrame:
+        """One row per trial and cell: estimator, relevance, alpha, size, trial, value."""
+        import pandas
+
+        values = np.concatenate(list(chunks(self.store)))
+        frames = []
+        for number, cell in enumerate(self.study.cells()):
+            fields = {"world": self.study.world.name, **cell_fields(cell)}
+            columns = {"trial": np.arange(len(values)), "value": values[:, number]}
+            frames.append(pandas.DataFrame({**fields, **columns}))
+        return pandas.concat(frames, ignore_index=True)
+
+
+def summarise(store: Store, truth: Truth, folder: Path | None) -> StudyResult:
+    """The result of a store whose chunks are all there."""
+    study = store.study
+    moments = cell_moments(lambda: chunks(store), truth.value)
+    rows = rows_of(study, moments, truth)
+    return StudyResult(study, truth, rows, notes_of(study, moments, rows), store, folder)
+
+
+def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> list[str]:
+    """Undefined trials, heavy tails, and exact values beside the estimated ones."""
+    notes = []
+    undefined = [_label(row) + f" {row['nan_trials']}" for row in rows if row["nan_trials"]]
+    if undefined:
+        notes.append(f"undefined trials, left out of the moments: {_some(undefined)}")
+    heavy = [
+        f"{_label(row)} {100 * share:.0f} %"
+        for row, share in zip(rows, moments.largest_share, strict=True)
+        if share > HEAVY_SHARE and row["trials"] >= 200
+    ]
+    if heavy:
+        notes.append(
+            "heavy tails: one trial alone makes this share of the variance, so the std, the RMSE "
+            f"and their standard errors are rough, mostly too small: {_some(heavy)}"
+        )
+    if isinstance(study.world, TabularWorld):
+        exact = study.world.exact(study.discount)
+        for row in rows:
+            if row["estimator"] in ("is", "pdis", "mc"):
+                found = exact.moments(row["estimator"], n=row["size"])
+                notes.append(
+                    f"exact for {_label(row)}: mean {found.mean:.5g}, std {found.std:.5g}, "
+                    f"RMSE {found.rmse:.5g}"
+                )
+    return notes
+
+
+def _label(row: dict[str, Any]) -> str:
+    parts = [row["estimator"], row["relevance"]]
+    parts += [f"alpha {row['alpha']:g}"] if row["alpha"] is not None else []
+    return " ".join(part for part in parts if part) + f" (N = {row['size']})"
+
+
+def _some(entries: list[str], most: int = 6) -> str:
+    more = f" and {len(entries) - most} more" if len(entries) > most else ""
+    return ", ".join(entries[:most]) + more
+
+
+def to_json(rows: Iterable[dict[str, Any]]) -> str:
+    """The rows as JSON; NaN and infinities are null."""
+
+    def plain(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps([{k: plain(v) for k, v in row.items()} for row in rows], indent=2)

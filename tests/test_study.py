@@ -1,0 +1,394 @@
+"""Studies: every value recomputed one by one, summaries by hand, nothing lost on the way."""
+
+import dataclasses
+import errno
+import json
+import math
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas
+import pytest
+from jax import random
+
+import osiris_jax as oj
+from osiris_jax.envs.lunar_lander import LunarLander
+from osiris_jax.networks import QNetwork
+from osiris_jax.study import kernel, plan, run, store, summary
+
+ESTIMATORS = ("wis", "cwpdis:finished=drop", "on-policy", "osirwis", "osiris-pdis")
+RELEVANCE = ("welch", "welch:weighting=none:ddof=0", "oracle", "true:tolerance=0.2")
+OPTIONS = {"cwpdis:finished=drop": {"finished": "drop"}}
+
+
+def small_world(target=None):
+    """Six states in a line, two actions, some chance; the last state ends a trajectory."""
+    rng = np.random.default_rng(1)
+    transition = rng.dirichlet(np.ones(6), (6, 2))
+    transition[-1] = np.eye(6)[-1]
+    reward = rng.normal(size=(6, 2))
+    reward[-1] = 0
+    behavior = rng.dirichlet((4, 4), 6)
+    target = rng.dirichlet((4, 4), 6) if target is None else target
+    keep = np.array([1, 0, 1, 0, 1, 0], bool)
+    return oj.TabularWorld(transition, reward, 0, behavior, target, horizon=12, oracle=keep)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return oj.Study(
+        world=small_world(),
+        trials=20,
+        sizes=(5, 9),
+        alphas=(0.1, 1.0),
+        estimators=ESTIMATORS,
+        relevance=RELEVANCE,
+        discount=0.9,
+        seed=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(study, tmp_path_factory):
+    """A finished study in a folder."""
+    out = tmp_path_factory.mktemp("study") / "run"
+    study.run(out=out, chunk_size=8)
+    return out
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the finished study, to be spoilt."""
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def by_cell(frame, trial):
+    """(estimator, relevance, alpha, size) -> value of one trial."""
+    rows = frame[frame.trial == trial].replace({np.nan: None})
+    keys = zip(rows.estimator, rows.relevance, rows.alpha, rows["size"], strict=True)
+    return dict(zip(keys, rows.value, strict=True))
+
+
+def test_every_value_is_that_of_estimate_on_the_trial_s_own_data(study, folder):
+    frame = study.run(out=folder).trials()
+    assert len(frame) == 20 * len(study.cells())
+    world, exact = study.world, study.world.exact(0.9)
+    maps = {"oracle": world.oracle, "true:tolerance=0.2": exact.relevance(0.2)}
+    weightings = {"welch": ("to-go", 1), "welch:weighting=none:ddof=0": ("none", 0)}
+    for trial in (0, 13, 19):
+        found = by_cell(frame, trial)
+        key = random.fold_in(random.key(3), trial)
+        for size in (5, 9):
+            batch = world.rollout(key, size)
+            for name in ("wis", "cwpdis:finished=drop"):
+                plain = name.split(":")[0]
+                value = oj.estimate(batch, plain, discount=0.9, **OPTIONS.get(name, {}))
+                assert found.pop((name, None, None, size)) == pytest.approx(float(value), rel=1e-4)
+            for name in ("osirwis", "osiris-pdis"):
+                for test, (weighting, ddof) in weightings.items():
+                    for alpha in (0.1, 1.0):
+                        options = {"weighting": weighting, "ddof": ddof, "alpha": alpha}
+                        value = oj.estimate(batch, name, discount=0.9, **options)
+                        assert found.pop((name, test, alpha, size)) == pytest.approx(
+                            float(value), rel=1e-4, abs=1e-5
+                        )
+                for test, keep in maps.items():
+                    options = {"relevance": "oracle", "keep": keep, "alpha": 0.5}
+                    value = oj.estimate(batch, name, discount=0.9, **options)
+                    assert found.pop((name, test, None, size)) == pytest.approx(
+                        float(value), rel=1e-4, abs=1e-5
+                    )
+        assert {key[0] for key in found} == {"on-policy"}
+
+
+def test_on_policy_values_are_means_of_the_target_s_returns():
+    world = small_world()
+    frame = oj.Study(world=world, trials=400, sizes=(20,), estimators=("on-policy",)).run().trials()
+    exact = world.exact()
+    assert exact.behavior_value != pytest.approx(exact.value, rel=0.01)
+    error = frame.value.std() / math.sqrt(len(frame))
+    assert abs(frame.value.mean() - exact.value) < 4 * error
+
+
+def test_the_summary_is_what_the_trials_say(study, folder):
+    """Moments by NumPy; standard errors by the delta method, written out."""
+    result = study.run(out=folder)
+    table, trials = result.summary(), result.trials()
+    truth = study.world.exact(0.9).value
+    assert list(table.columns) == list(summary.COLUMNS)
+    for _, row in table.replace({np.nan: None}).iterrows():
+        same = trials.replace({np.nan: None})
+        for field in ("estimator", "relevance", "alpha", "size"):
+            same = same[[entry == row[field] for entry in same[field]]]
+        x = same.value.to_numpy(float)
+        assert len(x) == row.trials == 20
+        assert row.truth == truth
+        assert row["mean"] == pytest.approx(x.mean())
+        assert row.bias == pytest.approx(x.mean() - truth)
+        assert row["std"] == pytest.approx(x.std())
+        assert row.rmse == pytest.approx(np.sqrt(((x - truth) ** 2).mean()))
+        assert row.mean_se == row.bias_se == pytest.approx(x.std() / np.sqrt(20))
+        spread, error = (x - x.mean()) ** 2, (x - truth) ** 2
+        assert row.std_se == pytest.approx(spread.std() / np.sqrt(20) / (2 * x.std()))
+        assert row.rmse_se == pytest.approx(error.std() / np.sqrt(20) / (2 * row.rmse))
+
+
+def test_standard_errors_cover_what_repetition_shows():
+    """3,000 summaries of 50 normal trials: the errors predict the spread of mean, std and RMSE."""
+    rng = np.random.default_rng(0)
+    rows = []
+    one = oj.Study(world=small_world(), trials=50, sizes=(5,), estimators=("wis",))
+    truth = summary.Truth(1.5, 0.0, 0)
+    for _ in range(3000):
+        values = rng.normal(1, 2, (50, 1))
+        moments = summary.cell_moments(lambda values=values: [values[:20], values[20:]], 1.5)
+        rows += summary.rows_of(one, moments, truth)
+    table = pandas.DataFrame(rows)
+    for field in ("mean", "bias", "std", "rmse"):
+        assert table[f"{field}_se"].mean() == pytest.approx(table[field].std(), rel=0.06)
+
+
+def test_an_uncertain_truth_widens_bias_and_rmse():
+    one = oj.Study(world=small_world(), trials=4, sizes=(5,), estimators=("wis",))
+    values = np.array([[1.0], [2.0], [3.0], [5.0]])
+    moments = summary.cell_moments(lambda: [values], 2.0)
+    (exact,) = summary.rows_of(one, moments, summary.Truth(2.0, 0.0, 0))
+    (rough,) = summary.rows_of(one, moments, summary.Truth(2.0, 0.3, 100))
+    assert rough["bias_se"] == pytest.approx(math.hypot(exact["bias_se"], 0.3))
+    pull = 0.3 * exact["bias"] / exact["rmse"]
+    assert rough["rmse_se"] == pytest.approx(math.hypot(exact["rmse_se"], pull))
+    assert rough["mean_se"] == exact["mean_se"]
+
+
+def test_undefined_trials_are_counted_and_left_out():
+    """A target that never does what the data shows: all weights are zero in some trials."""
+    target = np.tile([1.0, 0.0], (6, 1))
+    result = oj.Study(
+        world=small_world(target), trials=60, sizes=(2,), estimators=("wis", "is")
+    ).run()
+    trials = result.trials()
+    undefined = int(trials[trials.estimator == "wis"].value.isna().sum())
+    assert 0 < undefined < 60
+    wis, plain = result.rows
+    assert (wis["nan_trials"], plain["nan_trials"]) == (undefined, 0)
+    assert wis["mean"] == pytest.approx(trials[trials.estimator == "wis"].value.mean())
+    assert any("undefined" in note and str(undefined) in note for note in result.notes)
+    assert json.loads(summary.to_json([{"mean": math.nan, "std": 1.0}])) == [
+        {"mean": None, "std": 1.0}
+    ]
+
+
+def test_chunks_change_values_by_rounding_alone(study, folder):
+    other = study.run(chunk_size=20).trials()
+    same = study.run(out=folder).trials()
+    np.testing.assert_allclose(other.value, same.value, rtol=2e-5, atol=1e-5)
+    columns = ["estimator", "relevance", "alpha", "size", "trial"]
+    pandas.testing.assert_frame_equal(other[columns], same[columns])
+
+
+def test_float64_agrees_with_float32_and_is_finer(study):
+    double = dataclasses.replace(study, dtype="float64", trials=8).run()
+    single = dataclasses.replace(study, trials=8).run()
+    one, two = double.trials().value, single.trials().value
+    np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
+    assert (one != two).any()
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / "trials").iterdir())}
+
+
+def test_a_study_that_stopped_goes_on_and_ends_the_same(study, folder, tmp_path, monkeypatch):
+    out, written = tmp_path / "run", []
+    write = store.FolderStore.write
+
+    def stop_after_one(self, chunk, values):
+        if written:
+            raise KeyboardInterrupt
+        written.append(chunk)
+        write(self, chunk, values)
+
+    monkeypatch.setattr(store.FolderStore, "write", stop_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(out=out, chunk_size=8)
+    assert list(files(out)) == ["chunk-00000.parquet"]
+    monkeypatch.setattr(store.FolderStore, "write", write)
+    study.run(out=out, chunk_size=5)
+    assert files(out) == files(folder)
+    assert json.loads((out / "study.json").read_text())["chunk_size"] == 8
+
+
+def test_a_finished_study_computes_nothing(study, folder, monkeypatch):
+    monkeypatch.setattr(kernel.Engine, "values", None)
+    assert len(study.run(out=folder).rows) == len(study.cells())
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "flipped":
+        middle = len(content) // 3
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :])
+    elif how == "swapped":
+        shutil.copy(path.with_name("chunk-00000.parquet"), path)
+    else:
+        path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "swapped", "empty"])
+def test_a_damaged_chunk_is_named_and_computed_again(study, folder, copy, how):
+    damage(copy / "trials" / "chunk-00001.parquet", how)
+    with pytest.warns(UserWarning, match=r"chunk-00001\.parquet: will be computed again"):
+        study.run(out=copy)
+    assert files(copy) == files(folder)
+
+
+def test_another_study_in_the_folder_is_refused(study, copy):
+    before = files(copy)
+    for change in ({"trials": 21}, {"alphas": (0.2,)}, {"seed": 4}):
+        other = dataclasses.replace(study, **change)
+        with pytest.raises(ValueError, match=f"holds another study.*{next(iter(change))}"):
+            other.run(out=copy)
+    stranger = dataclasses.replace(study, world=small_world(np.full((6, 2), 0.5)))
+    with pytest.raises(ValueError, match="world_digest"):
+        stranger.run(out=copy)
+    (copy / "study.json").write_text("{")
+    with pytest.raises(ValueError, match="not a study's description"):
+        study.run(out=copy)
+    (copy / "study.json").unlink()
+    with pytest.raises(ValueError, match=r"no study\.json"):
+        study.run(out=copy)
+    assert files(copy) == before
+
+
+def test_a_full_disk_is_reported_by_name_and_leaves_what_was_there(study, copy, monkeypatch):
+    path = copy / "trials" / "chunk-00002.parquet"
+    path.unlink()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("osiris_jax.files.os.fsync", full)
+    with pytest.raises(OSError, match=r"chunk-00002\.parquet: .*No space left"):
+        study.run(out=copy)
+    assert sorted(files(copy)) == ["chunk-00000.parquet", "chunk-00001.parquet"]
+    monkeypatch.undo()
+    study.run(out=copy)
+    assert path.exists()
+
+
+def test_too_little_memory_halves_the_chunk_before_anything_is_written(
+    study, tmp_path, monkeypatch
+):
+    sizes, values = [], kernel.Engine.values
+
+    def scarce(self, trials):
+        sizes.append(len(trials))
+        if len(trials) > 5:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return values(self, trials)
+
+    monkeypatch.setattr(kernel.Engine, "values", scarce)
+    study.run(out=tmp_path / "run", chunk_size=20)
+    assert sizes == [20, 10, *[5] * 4]
+    assert json.loads((tmp_path / "run" / "study.json").read_text())["chunk_size"] == 5
+
+
+def test_chunks_fit_the_memory_that_is_given(study):
+    engine = kernel.Engine(study)
+    one = engine.bytes_per_trial()
+    assert run._chunk_size(study, engine, 7 * one, None) == 7
+    assert run._chunk_size(study, engine, one // 2, None) == 1
+    assert run._chunk_size(study, engine, None, None) == study.trials
+    assert run.free_memory() > 2**20
+
+
+def test_toml_says_the_same_study(study, tmp_path):
+    named = oj.Study(world="express", trials=7, alphas=(0.1, 1), relevance=("welch", "true"))
+    path = tmp_path / "study.toml"
+    path.write_text(named.to_toml())
+    again = oj.Study.from_toml(path)
+    assert again.settings() == named.settings()
+    assert oj.Study.from_toml(path, trials=9).trials == 9
+    path.write_text(named.to_toml().replace("trials", "trails"))
+    with pytest.raises(ValueError, match=r"study\.toml: 'trails' is not a field; did you mean"):
+        oj.Study.from_toml(path)
+    path.write_text("trials = 3\nworld express")
+    with pytest.raises(ValueError, match=r"study\.toml: .*line 2"):
+        oj.Study.from_toml(path)
+
+
+BAD = {
+    "world": {"world": "mars"},
+    "trials": {"trials": 0},
+    "sizes": {"sizes": (0,)},
+    "sizes: 5": {"sizes": (5, 5)},
+    "alphas: must be": {"alphas": (0.1, 1.2)},
+    "alphas: none": {"alphas": ()},
+    "alphas: 0.1 is": {"alphas": (0.1, 0.1)},
+    "estimator: 'wiss'": {"estimators": ("wiss",)},
+    "estimators: none": {"estimators": ()},
+    "estimators: expected option": {"estimators": ("cwpdis:finished",)},
+    "kept: not an option": {"estimators": ("cwpdis:kept=1",)},
+    "finished": {"estimators": ("cwpdis:finished=3",)},
+    "finished: 'never'": {"estimators": ("cwpdis:finished=never",)},
+    "relevance: 'walch'": {"relevance": ("walch",)},
+    "relevance: none": {"relevance": ()},
+    "wait: not an option": {"relevance": ("welch:wait=1",)},
+    "ddof": {"ddof": 3},
+    "weighting": {"weighting": "heavy"},
+    "discount": {"discount": 1.5},
+    "dtype": {"dtype": "float16"},
+    "seed": {"seed": -1},
+    "tolerance": {"relevance": ("true:tolerance=-1",)},
+    "relevance: 'true' has no option": {"relevance": ("true:alpha=1",)},
+    "truth_episodes": {"truth_episodes": 0},
+}
+
+
+@pytest.mark.parametrize("problem", BAD)
+def test_a_study_that_cannot_be_run_is_refused_at_once(problem):
+    with pytest.raises(ValueError, match=problem):
+        oj.Study(**{"world": small_world(), "sizes": (5,), **BAD[problem]})
+
+
+def test_a_world_without_an_oracle_or_exact_answers_says_so():
+    world = small_world()
+    world.oracle = None
+    with pytest.raises(ValueError, match="no oracle"):
+        oj.Study(world=world, relevance=("oracle",))
+    lander = LunarLander(QNetwork.create(random.key(0), (4,), 4, np.ones(8)), cache=None)
+    with pytest.raises(ValueError, match="tabular"):
+        oj.Study(world=lander, relevance=("true",))
+
+
+def test_a_world_that_is_played_feeds_the_same_engine():
+    """Lunar Lander, untrained and cut short: each value is that of estimate on its rollout."""
+    q = QNetwork.create(random.key(0), (4,), 4, np.ones(8))
+    world = LunarLander(q, horizon=40, cache=None, processes=1, progress=False)
+    study = oj.Study(
+        world=world,
+        trials=3,
+        sizes=(4,),
+        alphas=(1.0,),
+        estimators=("wis", "osirwis", "on-policy"),
+        truth_episodes=5,
+    )
+    result = study.run(chunk_size=2)
+    found = by_cell(result.trials(), 1)
+    batch = world.rollout(random.fold_in(random.key(0), 1), 4)
+    expected = float(oj.estimate(batch, "wis"))
+    assert found[("wis", None, None, 4)] == pytest.approx(expected, rel=1e-4)
+    assert found[("osirwis", "welch", 1.0, 4)] == pytest.approx(expected, rel=1e-4)
+    assert result.truth.episodes == 5
+    assert result.rows[0]["truth_se"] > 0
+
+
+def test_the_rows_of_a_study_are_its_cells(study):
+    cells = study.cells()
+    assert len(set(cells)) == len(cells) == 2 * (3 + 2 * (2 * 2 + 2))
+    assert cells[0] == plan.Cell("wis", None, None, 5)
+    assert plan.Cell("osiris-pdis", "oracle", None, 9) in cells

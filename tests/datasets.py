@@ -31,7 +31,8 @@ def random_data(seed, size, *, max_steps=MAX_STEPS, coarse=False, zeros=0.0, spr
         log_ratio = rng.normal(scale=spread, size=steps)
         if coarse:
             reward = np.round(reward / scale) * scale
-            log_ratio = rng.choice(np.log([0.2, 1.0, 1.48]), size=steps)
+            # no product of these is a ratio of small integers, or ties would hang on rounding
+            log_ratio = rng.choice(np.log([0.23, 1.0, 1.47]), size=steps)
         log_ratio[rng.random(steps) < zeros] = -np.inf
         data.append(
             {

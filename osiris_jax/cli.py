@@ -90,6 +90,10 @@ def study(
     ] = None,
     num_processes: Annotated[int | None, typer.Option(help="How many processes.")] = None,
     process_id: Annotated[int | None, typer.Option(help="The number of this one.")] = None,
+    distributed: Annotated[
+        bool | None,
+        typer.Option(help="Join the cluster's other processes; by default where one is found."),
+    ] = None,
 ) -> None:
     """Bias, variance and RMSE of estimators over many data sets. Run again, it resumes.
 
@@ -99,7 +103,13 @@ def study(
     from osiris_jax.commands.study import make_study, read_memory, run_study
     from osiris_jax.study.run import start_devices
 
-    start_devices(cpu_devices, coordinator, num_processes, process_id)
+    start_devices(
+        cpu_devices=cpu_devices,
+        coordinator=coordinator,
+        num_processes=num_processes,
+        process_id=process_id,
+        distributed=distributed,
+    )
     given = {
         "world": world,
         "trials": trials,

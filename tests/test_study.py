@@ -225,6 +225,12 @@ def test_a_finished_study_computes_nothing(study, folder, monkeypatch):
     assert len(study.run(out=folder).rows) == len(study.cells())
 
 
+def test_what_a_killed_run_began_to_write_is_removed(study, folder, copy):
+    (copy / "trials" / ".chunk-00001.parquet.x7").write_bytes(b"half")
+    study.run(out=copy)
+    assert files(copy) == files(folder)
+
+
 def damage(path, how):
     content = path.read_bytes()
     if how == "cut":
@@ -304,6 +310,29 @@ def test_chunks_fit_the_memory_that_is_given(study):
     assert run._chunk_size(study, engine, one // 2, None) == 1
     assert run._chunk_size(study, engine, None, None) == study.trials
     assert run.free_memory() > 2**20
+
+
+@pytest.mark.parametrize(
+    ("variables", "distributed", "joins"),
+    [
+        ({}, None, False),
+        ({"SLURM_STEP_NUM_TASKS": "4"}, None, True),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, None, False),
+        ({"SLURM_STEP_NUM_TASKS": "4"}, False, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, None, True),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, None, True),
+        ({}, True, True),
+    ],
+)
+def test_a_cluster_is_joined_where_there_is_one(monkeypatch, variables, distributed, joins):
+    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "TPU_WORKER_HOSTNAMES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    calls = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *given: calls.append(given))
+    run.start_devices(distributed=distributed)
+    assert calls == [()] * joins
 
 
 def test_toml_says_the_same_study(study, tmp_path):

@@ -19,6 +19,7 @@ from osiris_jax.study.store import (
     describe,
     number_of_chunks,
     open_folder,
+    remove_leftovers,
     trials_of,
 )
 from osiris_jax.study.summary import StudyResult, summarise, truth_of
@@ -95,7 +96,10 @@ def _open(study: Study, out: str | Path | None, chunk_size: int) -> Store:
         if jax.process_count() > 1:
             raise ValueError("out: several processes need a folder that all of them see")
         return MemoryStore(study, chunk_size)
-    return open_folder(study, Path(out), chunk_size)
+    store = open_folder(study, Path(out), chunk_size)
+    if jax.process_count() == 1:
+        remove_leftovers(store)
+    return store
 
 
 def _compute(engine: Engine, store: Store, progress: Progress) -> Store:
@@ -159,15 +163,23 @@ def _meet(where: str) -> None:
 
 
 def start_devices(
-    cpu_devices: int | None,
-    coordinator: str | None,
-    num_processes: int | None,
-    process_id: int | None,
+    *,
+    cpu_devices: int | None = None,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    distributed: bool | None = None,
 ) -> None:
     """Divides the CPU, and joins other processes; before anything else touches JAX.
 
+    Args:
+      cpu_devices: into how many devices to divide the CPU.
+      coordinator, num_processes, process_id: of `jax.distributed`, all three or none.
+      distributed: without those three, let JAX find the other processes by itself; by default
+        where Slurm, Open MPI or a TPU pod says that there are several.
+
     Raises:
-      ValueError: a number is not positive, or only some of the last three are given.
+      ValueError: a number is not positive, or only some of the three are given.
     """
     if cpu_devices is not None:
         if cpu_devices < 1:
@@ -178,11 +190,21 @@ def start_devices(
         "num-processes": num_processes,
         "process-id": process_id,
     }
-    if all(value is None for value in given.values()):
-        return
     missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        if cluster_detected() if distributed is None else distributed:
+            jax.distributed.initialize()
+        return
     if missing:
-        raise ValueError(
-            f"{missing[0]}: missing, and needed beside {' and '.join(set(given) - set(missing))}"
-        )
+        present = ", ".join(name for name in given if name not in missing)
+        raise ValueError(f"{missing[0]}: missing, and needed beside {present}")
     jax.distributed.initialize(coordinator, num_processes, process_id)
+
+
+def cluster_detected() -> bool:
+    """Whether this process is one of several that a cluster started together."""
+    several = any(
+        os.environ.get(name, "1").isdigit() and int(os.environ.get(name, "1")) > 1
+        for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+    )
+    return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")

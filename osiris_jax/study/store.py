@@ -210,6 +210,12 @@ def open_folder(study: Study, folder: Path, default_chunk_size: int) -> FolderSt
     return FolderStore(study, default_chunk_size, folder)
 
 
+def remove_leftovers(store: FolderStore) -> None:
+    """Removes what a killed run had begun to write."""
+    for path in (store.folder / "trials").glob(".chunk-*"):
+        path.unlink(missing_ok=True)
+
+
 def describe(store: FolderStore) -> None:
     """Writes what the study is, for the reader and for the next run."""
     text = json.dumps(identity(store.study, store.chunk_size), indent=2)

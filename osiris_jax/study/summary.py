@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 _TRUTH_STREAM = 2**32 - 1
-HEAVY_SHARE = 0.02
+HEAVY_KURTOSIS, FEWEST_TRIALS = 10, 200
 COLUMNS = (
     *("protocol", "world", "estimator", "relevance", "alpha", "threshold", "size"),
     *("trials", "nan_trials", "truth", "truth_se", "mean", "mean_se", "bias", "bias_se"),
@@ -205,15 +205,17 @@ def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> 
     undefined = [_label(row) + f" {row['nan_trials']}" for row in rows if row["nan_trials"]]
     if undefined:
         notes.append(f"undefined trials, left out of the moments: {_some(undefined)}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kurtosis = moments.fourth / moments.second**2
     heavy = [
-        f"{_label(row)} {100 * share:.0f} %"
-        for row, share in zip(rows, moments.largest_share, strict=True)
-        if share > HEAVY_SHARE and row["trials"] >= 200
+        f"{_label(row)} {tail:.0f}, {100 * share:.1f} %"
+        for row, tail, share in zip(rows, kurtosis, moments.largest_share, strict=True)
+        if tail > HEAVY_KURTOSIS and row["trials"] >= FEWEST_TRIALS
     ]
     if heavy:
         notes.append(
-            "heavy tails: one trial alone makes this share of the variance, so the std, the RMSE "
-            f"and their standard errors are rough, mostly too small: {_some(heavy)}"
+            "heavy tails (kurtosis, 3 if normal; share of the variance that one trial makes), so "
+            "std and RMSE are rough and their standard errors mostly too small: " + _some(heavy)
         )
     if isinstance(study.world, TabularWorld):
         exact = study.world.exact(study.discount)

@@ -30,7 +30,9 @@ def _osiris_jax() -> None:
 @app.command()
 def show(
     world: Annotated[str, typer.Argument(help="A world, such as dilly-dallying.")],
-    episodes: Annotated[int, typer.Option(help="Simulated episodes of each policy.")] = 10_000,
+    episodes: Annotated[
+        int | None, typer.Option(help="Simulated episodes of each policy; default by world.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     out: OutOption = Path("runs/world"),
 ) -> None:

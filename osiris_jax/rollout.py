@@ -84,7 +84,7 @@ def _record(leaves, keys, shared, size, steps, lanes, observations) -> Trajector
         return flat[:, :, :steps]
 
     return TrajectoryBatch(
-        **{name: by_trajectory(x) for name, x in fields.items()},
+        **jax.tree.map(by_trajectory, fields),
         mask=jnp.arange(steps)[None, None] < lengths.reshape(len(keys), size, 1),
         num_states=dynamics.num_states,
         num_actions=dynamics.num_actions,

@@ -51,6 +51,14 @@ def study():
 
 
 @pytest.fixture(scope="module")
+def lean(study):
+    """The same with little to compile."""
+    return dataclasses.replace(
+        study, sizes=(5,), estimators=("wis", "osirwis"), relevance=("welch",)
+    )
+
+
+@pytest.fixture(scope="module")
 def folder(study, tmp_path_factory):
     """A finished study in a folder."""
     out = tmp_path_factory.mktemp("study") / "run"
@@ -180,17 +188,17 @@ def test_undefined_trials_are_counted_and_left_out():
     ]
 
 
-def test_chunks_change_values_by_rounding_alone(study, folder):
-    other = study.run(chunk_size=20).trials()
-    same = study.run(out=folder).trials()
+def test_chunks_change_values_by_rounding_alone(lean):
+    other = lean.run(chunk_size=20).trials()
+    same = lean.run(chunk_size=8).trials()
     np.testing.assert_allclose(other.value, same.value, rtol=2e-5, atol=1e-5)
     columns = ["estimator", "relevance", "alpha", "size", "trial"]
     pandas.testing.assert_frame_equal(other[columns], same[columns])
 
 
-def test_float64_agrees_with_float32_and_is_finer(study):
-    double = dataclasses.replace(study, dtype="float64", trials=8).run()
-    single = dataclasses.replace(study, trials=8).run()
+def test_float64_agrees_with_float32_and_is_finer(lean):
+    double = dataclasses.replace(lean, dtype="float64").run()
+    single = lean.run(chunk_size=20)
     one, two = double.trials().value, single.trials().value
     np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
     assert (one != two).any()
@@ -286,9 +294,7 @@ def test_a_full_disk_is_reported_by_name_and_leaves_what_was_there(study, copy, 
     assert path.exists()
 
 
-def test_too_little_memory_halves_the_chunk_before_anything_is_written(
-    study, tmp_path, monkeypatch
-):
+def test_too_little_memory_halves_the_chunk_before_anything_is_written(lean, tmp_path, monkeypatch):
     sizes, values = [], kernel.Engine.values
 
     def scarce(self, trials):
@@ -298,7 +304,7 @@ def test_too_little_memory_halves_the_chunk_before_anything_is_written(
         return values(self, trials)
 
     monkeypatch.setattr(kernel.Engine, "values", scarce)
-    study.run(out=tmp_path / "run", chunk_size=20)
+    lean.run(out=tmp_path / "run", chunk_size=20)
     assert sizes == [20, 10, *[5] * 4]
     assert json.loads((tmp_path / "run" / "study.json").read_text())["chunk_size"] == 5
 
@@ -392,6 +398,26 @@ def test_a_world_without_an_oracle_or_exact_answers_says_so():
     lander = LunarLander(QNetwork.create(random.key(0), (4,), 4, np.ones(8)), cache=None)
     with pytest.raises(ValueError, match="tabular"):
         oj.Study(world=lander, relevance=("true",))
+
+
+def test_a_world_without_states_takes_what_needs_none():
+    from osiris_jax.envs.cartpole import OBSERVATION_SCALE, environment
+    from osiris_jax.policies import EpsilonGreedy
+
+    q = QNetwork.create(random.key(0), (4,), 2, OBSERVATION_SCALE)
+    policies = EpsilonGreedy(q, 0.3), EpsilonGreedy(q, 0.2)
+    world = oj.GymnaxWorld(environment(), *policies, horizon=30)
+    for name in ("osirwis", "mis"):
+        with pytest.raises(ValueError, match=f"estimators: '{name}' needs states"):
+            oj.Study(world=world, estimators=(name,))
+    batch = world.rollout(random.key(0), 3)
+    assert (batch.state, batch.num_states) == (None, 0)
+    result = oj.Study(
+        world=world, trials=4, sizes=(3,), estimators=("wis",), truth_episodes=10
+    ).run()
+    batch = world.rollout(random.fold_in(random.key(0), 2), 3)
+    expected = float(oj.estimate(batch, "wis"))
+    assert result.trials().value[2] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_world_that_is_played_feeds_the_same_engine():

@@ -12,18 +12,21 @@ import numpy as np
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.envs.values import Value
+from osiris_jax.envs.world import World
 from osiris_jax.files import write_text
 from osiris_jax.terminal import markdown, print_table, stages
 
 TOLERANCES = (1e-9, 1e-3, 0.1, 1.0)
 POLICIES = ("behavior", "target")
+EPISODES, EPISODES_PLAYED = 10_000, 500
 
 
-def show_world(name: str, episodes: int, seed: int, out: Path) -> None:
+def show_world(name: str, episodes: int | None, seed: int, out: Path) -> None:
     """Simulates both policies, adds exact answers where there are any, and draws."""
+    world = make(name)
+    episodes = _usual_episodes(world) if episodes is None else episodes
     if episodes < 2:
         raise ValueError(f"episodes: expected at least 2, got {episodes}")
-    world = make(name)
     lengths, values = {}, {}
     with stages() as progress:
         for number, policy in enumerate(POLICIES):
@@ -46,6 +49,10 @@ def show_world(name: str, episodes: int, seed: int, out: Path) -> None:
     write_text(out / "summary.md", f"# {name}\n\n" + "\n".join(tables))
     write_text(out / "summary.json", json.dumps(summary, indent=2))
     print("pictures:", *_draw(world, lengths, out))
+
+
+def _usual_episodes(world: Any) -> int:
+    return EPISODES if isinstance(world, World) else EPISODES_PLAYED
 
 
 def _policy_rows(values: dict[str, Value], exact: Any) -> tuple[list[str], list[list[str]]]:

@@ -33,10 +33,8 @@ class GymnaxDynamics:
     def observe(self, inner: tuple[Array, Any]) -> Array:
         return inner[0]
 
-    def state_of(self, observation: Array) -> Array:
-        if self.bins is None:
-            return jnp.zeros(observation.shape[:-1], jnp.int32)
-        return self.bins(observation)
+    def state_of(self, observation: Array) -> Array | None:
+        return None if self.bins is None else self.bins(observation)
 
     def step(self, key: Array, inner: tuple[Array, Any], action: Array):
         observation, after, reward, done, _ = self.env.step_env(key, inner[1], action, self.params)
@@ -53,7 +51,7 @@ class GymnaxWorld(World):
       behavior: policy that makes the data, see `osiris_jax.policies`.
       target: policy to evaluate.
       horizon: the largest number of steps of a trajectory.
-      bins: from observations to state ids, such as `LinearBins`, or None for one state.
+      bins: from observations to state ids, such as `LinearBins`; None for a world without states.
       params: of the environment; its defaults otherwise. Its own time limit is not used.
       size: the usual number of trajectories in a data set.
     """
@@ -74,7 +72,7 @@ class GymnaxWorld(World):
             params=env.default_params if params is None else params,
             env=env,
             bins=bins,
-            num_states=1 if bins is None else bins.num_cells,
+            num_states=0 if bins is None else bins.num_cells,
             num_actions=env.num_actions,
         )
         self.behavior, self.target = behavior, target

@@ -32,17 +32,22 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bars:
-        tasks = {}
+    bars = Progress(*columns, console=Console(stderr=True), disable=not shown)
+    tasks = {}
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total, completed=done, rate="")
-            task = bars.tasks[tasks[stage]]
-            speed = f"{task.speed:.3g}/s" if task.speed else ""
-            bars.update(tasks[stage], completed=done, total=total, rate=speed)
+    def show(stage: str, done: int, total: int) -> None:
+        bars.start()
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(stage, total=total, completed=done, rate="")
+        task = bars.tasks[tasks[stage]]
+        speed = f"{task.speed:.3g}/s" if task.speed else ""
+        bars.update(tasks[stage], completed=done, total=total, rate=speed)
 
+    try:
         yield show
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -260,6 +260,44 @@ def test_a_damaged_chunk_is_named_and_computed_again(study, folder, copy, how):
     assert files(copy) == files(folder)
 
 
+def test_numbers_of_any_kind_are_the_same_study(lean):
+    plain = dataclasses.replace(lean, alphas=(0.1, 1.0))
+    for alphas in ([0.1, 1], np.array([0.1, 1.0], np.float32), jax.numpy.array([0.1, 1.0])):
+        other = dataclasses.replace(
+            lean, alphas=alphas, sizes=np.int64(5), trials=np.int32(20), discount=np.float64(0.9)
+        )
+        assert other.settings() == plain.settings()
+        assert other.to_toml() == plain.to_toml()
+
+
+def test_worlds_that_differ_in_horizon_or_bins_are_told_apart(lean):
+    digests = {store.world_identity(lean)["world_digest"]}
+    shorter = small_world()
+    shorter.horizon = 5
+    digests.add(store.world_identity(dataclasses.replace(lean, world=shorter))["world_digest"])
+    q = QNetwork.create(random.key(0), (4,), 4, np.ones(8))
+    for horizon in (30, 40):
+        world = LunarLander(q, horizon=horizon, cache=None)
+        one = dataclasses.replace(lean, world=world)
+        digests.add(store.world_identity(one)["world_digest"])
+    assert len(digests) == 4
+
+
+def test_one_trial_has_no_standard_errors():
+    one = oj.Study(world=small_world(), trials=1, sizes=(5,), estimators=("wis",))
+    moments = summary.cell_moments(lambda: [np.array([[2.0]])], 1.0)
+    (row,) = summary.rows_of(one, moments, summary.Truth(1.0, 0.0, 0))
+    assert row["rmse"] == 1.0
+    assert all(math.isnan(row[f"{name}_se"]) for name in ("mean", "bias", "std", "rmse"))
+
+
+def test_equal_trials_have_standard_errors_of_zero():
+    one = oj.Study(world=small_world(), trials=3, sizes=(5,), estimators=("wis",))
+    moments = summary.cell_moments(lambda: [np.full((3, 1), 2.7)], 1.1)
+    (row,) = summary.rows_of(one, moments, summary.Truth(1.1, 0.0, 0))
+    assert row["rmse_se"] == row["std_se"] == 0
+
+
 def test_another_study_in_the_folder_is_refused(study, copy):
     before = files(copy)
     for change in ({"trials": 21}, {"alphas": (0.2,)}, {"seed": 4}):
@@ -374,6 +412,11 @@ BAD = {
     "relevance: none": {"relevance": ()},
     "wait: not an option": {"relevance": ("welch:wait=1",)},
     "ddof": {"ddof": 3},
+    "weighting: 'x'": {"weighting": "x", "relevance": ("oracle",)},
+    "the discount is the whole": {"estimators": ("is:discount=0.5",)},
+    "trials: expected an integer from": {"trials": 10**12},
+    "seed: expected": {"seed": 2**64},
+    "world: expected a name": {"world": 3},
     "weighting": {"weighting": "heavy"},
     "discount": {"discount": 1.5},
     "dtype": {"dtype": "float16"},

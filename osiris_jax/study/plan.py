@@ -20,12 +20,14 @@ from osiris_jax.estimate import check_options
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.io.columns import suggest
 from osiris_jax.relevance import RELEVANCE
+from osiris_jax.relevance.samples import WEIGHTINGS
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")
 MAP_LEVEL = 0.5
 TRUE_TOLERANCE = 1e-9
 NEEDS_STATES = ("mis",)
+MOST_TRIALS = 10**9
 
 
 class Cell(NamedTuple):
@@ -111,18 +113,25 @@ class Study:
         for field in ("sizes", "alphas", "estimators", "relevance"):
             object.__setattr__(self, field, _sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
-        object.__setattr__(self, "world", world)
-        object.__setattr__(self, "sizes", self.sizes or (world.size,))
-        _integer("trials", self.trials, 1)
-        _integer("seed", self.seed, 0)
-        _integer("truth_episodes", self.truth_episodes, 2)
-        for size in self.sizes:
-            _integer("sizes", size, 1)
+        if not hasattr(world, "rollout"):
+            raise ValueError(f"world: expected a name or a world, got {self.world!r}")
+        plain = {
+            "world": world,
+            "trials": _integer("trials", self.trials, 1, MOST_TRIALS),
+            "seed": _integer("seed", self.seed, 0, 2**63 - 1),
+            "truth_episodes": _integer("truth_episodes", self.truth_episodes, 2, 2**31),
+            "sizes": tuple(_integer("sizes", n, 1, 2**31) for n in self.sizes) or (world.size,),
+            "alphas": tuple(_number("alphas", alpha, 0, 1) for alpha in self.alphas),
+            "discount": _number("discount", self.discount, 0, 1),
+            "ddof": _integer("ddof", self.ddof, 0, 1),
+        }
+        for field, value in plain.items():
+            object.__setattr__(self, field, value)
         _no_repeats("sizes", self.sizes)
-        for alpha in self.alphas:
-            _number("alphas", alpha, 0, 1)
         _no_repeats("alphas", self.alphas)
-        _number("discount", self.discount, 0, 1)
+        if self.weighting not in WEIGHTINGS:
+            names = ", ".join(WEIGHTINGS)
+            raise ValueError(f"weighting: {self.weighting!r} is not one of {names}")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
         if not self.estimators:
@@ -144,6 +153,8 @@ class Study:
                 raise ValueError(f"estimators: {ON_POLICY!r} takes no options, got {named.text!r}")
             return
         plain, omits = parse_name(named.name)
+        if "discount" in dict(named.options):
+            raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
         _try(lambda batch: ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options)))
         if (omits or plain in NEEDS_STATES) and not self.has_states:
@@ -213,7 +224,7 @@ class Study:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
     def to_toml(self) -> str:
-        """The study as a TOML document that `from_toml` reads."""
+        """The study as a TOML document that `from_toml` reads, if its world has a known name."""
         return "".join(f"{name} = {json.dumps(v)}\n" for name, v in self.settings().items())
 
     @classmethod
@@ -264,23 +275,28 @@ def digest(settings: dict[str, Any]) -> str:
 
 
 def _sequence(field: str, value: Any) -> tuple:
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        value = list(np.ravel(value))
     if isinstance(value, str | int | float):
         return (value,)
     try:
-        return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+        return tuple(value)
     except TypeError:
         raise ValueError(f"{field}: expected a list, got {value!r}") from None
 
 
-def _integer(field: str, value: Any, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{field}: expected an integer of at least {least}, got {value!r}")
+def _integer(field: str, value: Any, least: int, most: int) -> int:
+    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        raise ValueError(f"{field}: expected an integer from {least} to {most}, got {value!r}")
+    return int(value)
 
 
-def _number(field: str, value: Any, least: float, most: float) -> None:
+def _number(field: str, value: Any, least: float, most: float) -> float:
     good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not good or not least <= value <= most:
         raise ValueError(f"{field}: must be in [{least}, {most}], got {value!r}")
+    return float(str(value)) if isinstance(value, np.floating) else float(value)
 
 
 def _no_repeats(field: str, values: tuple) -> None:

@@ -52,6 +52,10 @@ def run(
       progress: called with ("trials", done, total).
     """
     shown = progress or (lambda stage, done, total: None)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size: expected a positive number, got {chunk_size}")
+    if out is not None:
+        _make_folder(Path(out))
     with jax.enable_x64(study.dtype == "float64"):
         engine = Engine(study, devices)
         store = _open(study, out, _chunk_size(study, engine, memory, chunk_size))
@@ -63,11 +67,16 @@ def run(
         return summarise(store, truth, Path(out) if out is not None else None)
 
 
+def _make_folder(out: Path) -> None:
+    try:
+        (out / "trials").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"{out}: cannot be used as a folder ({error.strerror})") from None
+
+
 def _chunk_size(study: Study, engine: Engine, memory: int | None, given: int | None) -> int:
     number = engine.mesh.size
     if given is not None:
-        if given < 1:
-            raise ValueError(f"chunk_size: expected a positive number, got {given}")
         wanted = given
     else:
         budget = (

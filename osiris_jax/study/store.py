@@ -165,9 +165,12 @@ def world_identity(study: Study) -> dict[str, str]:
 
     import jax
 
-    parts = getattr(study.world, "dynamics", None), *policies_of(study.world)
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves(parts):
+    world = study.world
+    dynamics = getattr(world, "dynamics", None)
+    bins = getattr(dynamics, "bins", getattr(world, "bins", None))
+    environment = type(getattr(dynamics, "env", None)).__name__
+    found = hashlib.sha256(repr((world.horizon, bins, environment)).encode())
+    for leaf in jax.tree.leaves((dynamics, *policies_of(world))):
         array = np.asarray(leaf)
         found.update(f"{array.dtype}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())

@@ -120,7 +120,7 @@ def rows_of(study: Study, moments: CellMoments, truth: Truth) -> list[dict[str, 
         count = m["count"] or math.nan
         std = math.sqrt(m["second"])
         rmse = math.sqrt(m["error_second"])
-        mean_se = std / math.sqrt(count)
+        mean_se = std / math.sqrt(count) if count > 1 else math.nan
         std_se = _root_error(m["second"], m["fourth"], count)
         rmse_se = _root_error(m["error_second"], m["error_fourth"], count)
         bias = m["mean"] - truth.value
@@ -148,9 +148,12 @@ def rows_of(study: Study, moments: CellMoments, truth: Truth) -> list[dict[str, 
 
 def _root_error(square: float, fourth: float, count: float) -> float:
     """Standard error of the root of a mean of squares, by the delta method."""
-    if not square > 0:
+    if not count > 1:
+        return math.nan
+    excess = fourth - square**2
+    if not square > 0 or excess <= 1e-12 * fourth:
         return 0.0 * square
-    return math.sqrt(max(fourth - square**2, 0) / count) / (2 * math.sqrt(square))
+    return math.sqrt(excess / count) / (2 * math.sqrt(square))
 
 
 @dataclasses.dataclass(frozen=True)

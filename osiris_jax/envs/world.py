@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ POLICIES = ("behavior", "target")
 SHORT = 256
 
 
-class World:
+class World(ABC):
     """Base of the worlds that run in JAX.
 
     A world has `dynamics` (see `osiris_jax.rollout`), a `decider(policy)`, a `horizon`, a `name`
@@ -38,12 +39,13 @@ class World:
     def num_actions(self) -> int:
         return self.dynamics.num_actions
 
+    @abstractmethod
     def decider(self, policy: Any) -> Any:
-        raise NotImplementedError
+        """What acts for "behavior", "target" or a policy, see `osiris_jax.rollout`."""
 
+    @abstractmethod
     def lanes(self, count: int) -> int:
         """How many of `count` trajectories to simulate side by side."""
-        raise NotImplementedError
 
     def rollout(
         self,

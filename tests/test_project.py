@@ -14,10 +14,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
     {"batch", "masked", "files", "terminal"},
-    {"stats"},
+    {"stats", "networks", "qhat"},
     {"relevance", "estimators", "estimate"},
-    {"io", "policies", "networks"},
-    {"rollout", "envs", "exact", "dqn", "dqn_gymnasium", "training"},
+    {"io", "policies"},
+    {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
     {"paper", "plots"},
     {"commands", "cli"},

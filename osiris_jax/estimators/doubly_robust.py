@@ -1,0 +1,116 @@
+"""Estimators that correct, or replace, importance sampling by fitted action values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import xlogy
+from jaxtyping import Float
+
+from osiris_jax import masked
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.qhat import QHAT, StepValues, supplied
+
+
+def dr(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    q: Any = None,
+    q_steps: Any = None,
+    fit: str = "tabular",
+    folds: int = 2,
+    smoothing=1.0,
+) -> Float[Array, ""]:
+    """Step-wise doubly robust: per-decision IS of what Q-hat does not predict (Jiang & Li 2016).
+
+    The mean over trajectories of
+    sum_t gamma^(t-1) [rho_{1:t} (r_t - Qhat(s_t, a_t)) + rho_{1:t-1} Vhat(s_t)],
+    where Vhat(s_t) = sum_a pi_e(a|s_t) Qhat(s_t, a). Unbiased for any Q-hat that does not depend on
+    the trajectory it corrects: one supplied, or one fitted with at least 2 folds.
+
+    Args:
+      q: Q-hat as a table, [state, action] or [time, state, action]; by default it is fitted.
+      q_steps: Q-hat as [traj, time, action] instead.
+      fit: how Q-hat is fitted, a name in `QHAT`.
+      folds: of the fit, see `qhat.tabular`.
+      smoothing: of the fit, see `qhat.tabular`.
+    """
+    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
+    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    log_weight, log_before = _weights_now_and_before(batch, log_ratio)
+    age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
+    log_discount = xlogy(age, jnp.asarray(discount, batch.dtype))[None, None]
+    surprise = masked.fill(batch.mask, batch.reward) - value.q
+    parts = jnp.stack([surprise, value.v]) / len(batch.reward)
+    return masked.scaled_sum(jnp.stack([log_weight, log_before]) + log_discount, parts)
+
+
+def wdr(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    q: Any = None,
+    q_steps: Any = None,
+    fit: str = "tabular",
+    folds: int = 2,
+    smoothing=1.0,
+) -> Float[Array, ""]:
+    """Weighted doubly robust: `dr` with weights normalised at each t (Thomas & Brunskill 2016).
+
+    A finished trajectory keeps its final weight in the normaliser, as in `cwpdis`. Options as
+    for `dr`.
+    """
+    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
+    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    log_weight, log_before = _weights_now_and_before(batch, log_ratio)
+    surprise = masked.fill(batch.mask, batch.reward) - value.q
+    mean_by_time = jax.vmap(masked.weighted_mean, in_axes=1)
+    mean = mean_by_time(log_weight, surprise) + mean_by_time(log_before, value.v)
+    mean = masked.fill(masked.alive(batch.mask), mean)
+    return masked.total(mean * masked.discounts(len(mean), discount, batch.dtype))
+
+
+def dm(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    q: Any = None,
+    q_steps: Any = None,
+    fit: str = "tabular",
+    folds: int = 2,
+    smoothing=1.0,
+) -> Float[Array, ""]:
+    """Direct method: the mean of Vhat in the first states, ratios ignored (Jiang & Li 2016).
+
+    Options as for `dr`.
+    """
+    del log_ratio
+    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
+    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    return value.v[:, 0].mean()
+
+
+def _step_values(
+    batch: TrajectoryBatch, *, discount, q: Any, q_steps: Any, fit: str, **options: Any
+) -> StepValues:
+    """Q-hat as supplied, or else fitted."""
+    if q is not None or q_steps is not None:
+        return supplied(batch, q=q, q_steps=q_steps)
+    if fit not in QHAT:
+        raise ValueError(f"fit: {fit!r} is unknown; there are {', '.join(QHAT)}")
+    return QHAT[fit](batch, discount=discount, **options)
+
+
+def _weights_now_and_before(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
+) -> tuple[Float[Array, "traj time"], Float[Array, "traj time"]]:
+    """log rho_{1:t} and log rho_{1:t-1}."""
+    log_weight = masked.running_log_weights(log_ratio, batch.mask)
+    return log_weight, jnp.pad(log_weight[:, :-1], ((0, 0), (1, 0)))

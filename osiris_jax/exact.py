@@ -4,7 +4,8 @@ Everything rests on one recursion. Let a step in state s multiply a weight by u(
 Then E[(prod u) G^k] with h steps to go follows from the same with h - 1 to go, for all k up to an
 order, because G = r + gamma G' and (r + gamma G')^k is a binomial sum. Importance sampling,
 omission (Shen et al. 2021, Definition 1) and the omitted ratios differ in u alone; per-decision
-importance sampling differs in that u depends on k.
+importance sampling differs in that u depends on k. The doubly robust estimator has a recursion of
+its own, in `exact_dr`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from osiris_jax.exact_dr import mean_and_variance
+
 if TYPE_CHECKING:
     from osiris_jax.envs.tabular import TabularWorld
 
 ESTIMATORS = ("mc", "is", "pdis", "osiris", "osiris-is", "osiris-pdis")
+DOUBLY_ROBUST = ("dr", "osiris-dr")
 TOLERANCE = 1e-9
 
 
@@ -105,6 +109,19 @@ class Exact:
         following = self._backward([None, table], self.horizon - 1)[1]
         return self._expect(1, np.ones_like(following)) + self.discount * self._expect(0, following)
 
+    def action_values_by_time(self, policy: Any) -> np.ndarray:
+        """[time, state, action] Q at each step of a trajectory, with the rest of the horizon to go.
+
+        Entry 0 is `action_values`. For the target policy it makes `dr` as good as it can be.
+        """
+        table = self.world.policy_table(policy)
+        reward = self._expect(1, np.ones(self.world.num_states))
+        following, by_time = np.zeros(self.world.num_states), []
+        for _ in range(self.horizon):
+            by_time.append(reward + self.discount * self._expect(0, following))
+            following = (table * by_time[-1]).sum(-1)
+        return np.array(by_time[::-1])
+
     def relevance(self, tolerance: float = TOLERANCE) -> np.ndarray:
         """[state] true where actions differ in Q by more than the tolerance."""
         return self.q.max(1) - self.q.min(1) > tolerance
@@ -130,12 +147,15 @@ class Exact:
 
     # Estimators -----------------------------------------------------------------------------
 
-    def moments(self, estimator: str, *, keep: Any = None, n: Any = 25) -> Moments:
+    def moments(self, estimator: str, *, keep: Any = None, q: Any = None, n: Any = 25) -> Moments:
         """Mean, bias, standard deviation and RMSE over all data sets of n trajectories.
 
         Args:
-          estimator: "is", "pdis", "osiris" (or "osiris-is"), "osiris-pdis", "mc".
+          estimator: "mc", "is", "pdis", "dr", "osiris" (or "osiris-is"), "osiris-pdis" or
+            "osiris-dr".
           keep: the map of OSIRIS, [state] or [map, state].
+          q: for "dr" and "osiris-dr" the Q-hat, [state, action] or [time, state, action]; where
+            ratios are omitted it is averaged over the behaviour policy.
           n: number of trajectories, or an array of them (not with several maps).
 
         Example:
@@ -145,9 +165,17 @@ class Exact:
             raise ValueError("n: expected one number with several maps")
         if not (np.asarray(n) > 0).all():
             raise ValueError(f"n: expected a positive number of trajectories, got {n}")
-        first, second = self.power_means(estimator, keep=keep, order=2)
-        variance = np.maximum(np.asarray(second) - np.asarray(first) ** 2, 0) / np.asarray(n)
-        bias = first - self.value
+        if (estimator in DOUBLY_ROBUST) != (q is not None):
+            need = "needs" if q is None else "takes no"
+            raise ValueError(f"q: {estimator!r} {need} table of action values")
+        if estimator in DOUBLY_ROBUST:
+            weight, policy = self._weight(estimator, keep), self.target
+            policy = policy if keep is None else self.composite(keep)
+            first, variance = mean_and_variance(self, weight, policy, q)
+        else:
+            first, second = self.power_means(estimator, keep=keep, order=2)
+            variance = np.maximum(np.asarray(second) - np.asarray(first) ** 2, 0)
+        variance, bias = variance / np.asarray(n), first - self.value
         mean, bias = (np.broadcast_to(x, np.shape(variance))[()] for x in (first, bias))
         return Moments(mean, bias, np.sqrt(variance), np.sqrt(variance + bias**2))
 
@@ -156,12 +184,7 @@ class Exact:
         if estimator not in ESTIMATORS:
             known = ", ".join(ESTIMATORS)
             raise ValueError(f"estimator: {estimator!r} has no exact moments; there are {known}")
-        if estimator.startswith("osiris") != (keep is not None):
-            need = "needs" if estimator.startswith("osiris") else "takes no"
-            raise ValueError(f"keep: {estimator!r} {need} map of the states to keep")
-        if keep is None:
-            keep = np.full(self.world.num_states, estimator != "mc")
-        weight = np.where(self._map(keep)[..., None], self.ratio, 1)
+        weight = self._weight(estimator, keep)
         if estimator.endswith("pdis"):
             factors = [self.behavior * weight**k for k in range(1, order + 1)]
             powers = self._backward([None, *factors])
@@ -229,6 +252,15 @@ class Exact:
                 f"got shape {keep.shape}"
             )
         return keep.astype(bool)
+
+    def _weight(self, estimator: str, keep: Any) -> np.ndarray:
+        """[..., state, action] the ratio by which the estimator weighs a step."""
+        if estimator.startswith("osiris") != (keep is not None):
+            need = "needs" if estimator.startswith("osiris") else "takes no"
+            raise ValueError(f"keep: {estimator!r} {need} map of the states to keep")
+        if keep is None:
+            keep = np.full(self.world.num_states, estimator != "mc")
+        return self._kept_and_omitted(keep)[0]
 
     def _kept_and_omitted(self, keep: Any) -> tuple[np.ndarray, np.ndarray]:
         chosen = self._map(keep)[..., None]

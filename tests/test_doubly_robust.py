@@ -1,0 +1,553 @@
+"""Doubly robust estimators, their tabular Q-hat and their exact moments."""
+
+import dataclasses
+import sys
+from functools import partial
+
+import enumeration
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import oracle_dr
+import pytest
+from datasets import MAX_STEPS, NUM_STATES, ragged_data, random_data
+from exact_cases import COVERED, SEEDS, agree, case, gridworld, some_maps, waiting_world, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import osiris_jax as oj
+from osiris_jax.estimators.doubly_robust import dm, dr, wdr
+from osiris_jax.estimators.stepwise import cwpdis, pdis
+from osiris_jax.qhat import supplied, tabular
+
+NUM_ACTIONS = 3
+KERNELS = {"dr": dr, "wdr": wdr, "dm": dm}
+TABULAR = sys.modules["osiris_jax.qhat.tabular"]
+MODES = ("flat", "dense")
+DISCOUNTS = st.sampled_from([1.0, 0.9, 0.0])
+
+
+def with_probs(data, seed, *, by_state=False):
+    """The data with random target probabilities; at most steps they differ between visits."""
+    rng = np.random.default_rng([seed, 5])
+    table = rng.dirichlet(np.ones(NUM_ACTIONS), NUM_STATES)
+    for episode in data:
+        noise = rng.dirichlet(np.ones(NUM_ACTIONS), len(episode["states"]))
+        probs = table[episode["states"]]
+        episode["target_probs"] = probs if by_state else (probs + noise) / 2
+    return data
+
+
+def load(data, steps=MAX_STEPS):
+    bare = [{k: v for k, v in e.items() if k != "target_probs"} for e in data]
+    batch = oj.from_episodes(bare, num_states=NUM_STATES, num_actions=NUM_ACTIONS)
+    probs = np.zeros((*batch.mask.shape, NUM_ACTIONS))
+    for row, episode in zip(probs, data, strict=True):
+        row[: len(episode["target_probs"])] = episode["target_probs"]
+    return oj.pad_to(batch.replace(target_probs=jnp.asarray(probs, batch.dtype)), steps)
+
+
+def poisoned(batch):
+    def poison(x):
+        bad = jnp.asarray(jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7, x.dtype)
+        real = batch.mask.reshape(*batch.mask.shape, *[1] * (x.ndim - 2))
+        return x if x.dtype == bool else jnp.where(real, x, bad)
+
+    return jax.tree.map(poison, batch)
+
+
+def both_ways(batch, folds, discount, smoothing):
+    """The fit by single transitions and by the matrix of counts, compiled apart."""
+    found = {}
+    for mode in MODES:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TABULAR, "_fits_dense", lambda batch, mode=mode: mode == "dense")
+            found[mode] = tabular(batch, discount=discount, folds=folds, smoothing=smoothing)
+    return found
+
+
+compiled_fit = jax.jit(both_ways, static_argnames="folds")
+
+
+@partial(jax.jit, static_argnames="folds")
+def compiled_estimates(batch, discount=1.0, smoothing=1.0, q=None, q_steps=None, *, folds=2):
+    options = {"discount": discount, "smoothing": smoothing, "folds": folds}
+    return {
+        name: kernel(batch, batch.log_ratio, q=q, q_steps=q_steps, **options)
+        for name, kernel in KERNELS.items()
+    }
+
+
+def estimates(*args, **options):
+    return {name: np.asarray(x) for name, x in compiled_estimates(*args, **options).items()}
+
+
+@jax.jit
+def importance_sampling(batch, discount):
+    return tuple(kernel(batch, batch.log_ratio, discount=discount) for kernel in (pdis, cwpdis))
+
+
+def expect(found, data, qhat, discount, *, rtol=1e-9, atol=1e-11):
+    for name, reference in oracle_dr.ESTIMATORS.items():
+        expected = reference(data, qhat, discount)
+        scale = max(np.abs(e["rewards"]).max() for e in data)
+        np.testing.assert_allclose(
+            found[name], expected, rtol=rtol, atol=atol * scale, err_msg=name
+        )
+
+
+# Against the oracle ---------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    ragged_data(),
+    st.integers(0, 1000),
+    DISCOUNTS,
+    st.sampled_from([0, 2, 3]),
+    st.sampled_from([0.0, 1.0, 0.3]),
+)
+def test_fitted_values_and_estimates(data, seed, discount, folds, smoothing):
+    """Sizes 2 and 6: with 3 folds of 2 trajectories one fold is empty, with 2 each sees one."""
+    data = with_probs(data, seed)
+    qhat = oracle_dr.fitted(data, NUM_ACTIONS, discount=discount, folds=folds, smoothing=smoothing)
+    with jax.enable_x64(True):
+        batch = load(data)
+        fits = compiled_fit(batch, folds, discount, smoothing)
+        found = estimates(batch, discount, smoothing, folds=folds)
+    scale = max(np.abs(e["rewards"]).max() for e in data)
+    for mode in MODES:
+        for i, (taken, value) in enumerate(oracle_dr.step_values(data, qhat)):
+            for row, expected in ((fits[mode].q[i], taken), (fits[mode].v[i], value)):
+                expected = np.pad(np.array(expected, float), (0, MAX_STEPS - len(expected)))
+                np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-11 * scale)
+    expect(found, data, qhat, discount)
+
+
+@settings(max_examples=40)
+@given(ragged_data(), st.integers(0, 1000), DISCOUNTS)
+def test_supplied_values(data, seed, discount):
+    data, rng = with_probs(data, seed), np.random.default_rng(seed)
+    by_state = rng.normal(size=(NUM_STATES, NUM_ACTIONS))
+    by_time = rng.normal(size=(MAX_STEPS + 3, NUM_STATES, NUM_ACTIONS))
+    by_step = rng.normal(size=(len(data), MAX_STEPS, NUM_ACTIONS))
+    rows = [row[: len(e["rewards"])] for row, e in zip(by_step, data, strict=True)]
+    with jax.enable_x64(True):
+        batch = load(data)
+        for given_q, qhat in (
+            ({"q": by_state}, oracle_dr.from_table(data, by_state)),
+            ({"q": by_time}, oracle_dr.from_table(data, by_time)),
+            ({"q_steps": by_step}, rows),
+        ):
+            expect(estimates(batch, discount, **given_q), data, qhat, discount)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_float32_follows(seed):
+    data = with_probs(random_data(seed, 6, spread=0.3), seed)
+    batch = load(data)
+    qhat = oracle_dr.fitted(data, NUM_ACTIONS, discount=0.9)
+    found = estimates(batch, 0.9)
+    assert {x.dtype for x in found.values()} == {jnp.dtype("float32")}
+    expect(found, data, qhat, 0.9, rtol=1e-4, atol=1e-5)
+    table = np.random.default_rng(seed).normal(size=(NUM_STATES, NUM_ACTIONS))
+    found = estimates(batch, 0.9, q=table)
+    assert {x.dtype for x in found.values()} == {jnp.dtype("float32")}
+    expect(found, data, oracle_dr.from_table(data, table), 0.9, rtol=1e-4, atol=1e-5)
+
+
+def test_huge_weights_and_ratios_of_zero(float_type):
+    """Weights beyond the float type cancel against small ones; nothing is NaN."""
+    data = with_probs(random_data(3, 6), 3)
+    big = 80.0 if float_type == "float32" else 600.0
+    for episode in data:
+        episode["log_ratio"][:] = 0.0
+        episode["log_ratio"][0] = big
+        episode["log_ratio"][-1] -= big + 5
+    data[0]["log_ratio"][-1] = -np.inf
+    table = np.zeros((NUM_STATES, NUM_ACTIONS))
+    for episode in data:
+        episode["rewards"][:-1] = 0
+    found = estimates(load(data), q=table)
+    expect(found, data, oracle_dr.from_table(data, table), 1.0, rtol=1e-3, atol=1e-6)
+    table = np.random.default_rng(0).normal(size=table.shape)
+    for value in estimates(load(data), q=table).values():
+        assert np.isfinite(value)
+
+
+# Laws -----------------------------------------------------------------------------------------
+
+
+def test_padding_never_matters(double):
+    """Not to the fit's horizon either: it is the longest trajectory, not the arrays' length."""
+    data = with_probs(random_data(1, 6, max_steps=MAX_STEPS - 2), 1)
+    batch = load(data)
+    assert not batch.mask.any(0).all()
+    trimmed, padded = oj.trim(batch), poisoned(batch)
+    expected = estimates(trimmed, 0.9)
+    assert np.isfinite(list(expected.values())).all()
+    agree(list(estimates(padded, 0.9).values()), list(expected.values()))
+    fits = compiled_fit(padded, 2, 0.9, 1.0)
+    for mode in MODES:
+        assert all((np.asarray(x)[~batch.mask] == 0).all() for x in fits[mode])
+    q_steps = np.where(batch.mask[..., None], np.arange(NUM_ACTIONS), np.nan)
+    plain = estimates(trimmed, 0.9, q_steps=q_steps[:, : trimmed.mask.shape[1]])
+    agree(list(estimates(padded, 0.9, q_steps=q_steps).values()), list(plain.values()))
+
+
+@settings(max_examples=30)
+@given(ragged_data(), st.integers(0, 1000), DISCOUNTS)
+def test_without_q_hat_these_are_importance_sampling(data, seed, discount):
+    with jax.enable_x64(True):
+        batch = load(with_probs(data, seed))
+        found = estimates(batch, discount, q=np.zeros((NUM_STATES, NUM_ACTIONS)))
+        expected = importance_sampling(batch, discount)
+    agree((found["dr"], found["wdr"]), expected, tolerance=1e-12)
+    assert found["dm"] == 0
+
+
+@settings(max_examples=30)
+@given(ragged_data(), st.integers(0, 1000), st.sampled_from([1e-6, -2.0, 1e6]))
+def test_scaling_rewards_scales_the_estimate(data, seed, factor):
+    with jax.enable_x64(True):
+        batch = load(with_probs(data, seed))
+        plain = estimates(batch, 0.9)
+        scaled = estimates(batch.replace(reward=batch.reward * factor), 0.9)
+    for name, value in plain.items():
+        largest = max(np.abs(e["rewards"]).max() for e in data)
+        np.testing.assert_allclose(
+            scaled[name] / factor, value, rtol=1e-9, atol=1e-11 * largest, err_msg=name
+        )
+
+
+def test_the_order_of_trajectories_matters_through_folds_alone(double):
+    data = with_probs(random_data(2, 6), 2)
+    for folds, order, same in (
+        (0, [5, 3, 1, 0, 2, 4], True),
+        (2, [4, 1, 2, 5, 0, 3], True),  # even with even
+        (2, [1, 0, 3, 2, 5, 4], True),  # the folds change names
+        (2, [1, 2, 3, 4, 0, 5], False),
+    ):
+        moved = estimates(load([data[i] for i in order]), 0.9, folds=folds)
+        fixed = estimates(load(data), 0.9, folds=folds)
+        for name, value in fixed.items():
+            assert np.isclose(moved[name], value, rtol=1e-10) == same, (folds, order, name)
+
+
+def test_all_weights_zero_is_undefined_only_where_weights_are_normalised(float_type):
+    data = with_probs(random_data(8, 6), 8)
+    for episode in data:
+        episode["log_ratio"][:] = -np.inf
+    found = estimates(load(data))
+    assert np.isnan(found["wdr"])
+    np.testing.assert_allclose(found["dr"], found["dm"], rtol=1e-5)
+    data = [
+        {"states": [0], "actions": [0], "rewards": [1.0], "log_ratio": [0.5]},
+        {"states": [1, 2], "actions": [0, 1], "rewards": [1.0, 2.0], "log_ratio": [0.0, -np.inf]},
+    ]
+    data = with_probs([{k: np.array(v) for k, v in e.items()} for e in data], 0)
+    for finished_early, ratio in ((True, 0.5), (False, -np.inf)):
+        data[0]["log_ratio"][0] = ratio
+        value = estimates(load(data))["wdr"]
+        assert np.isfinite(value) == finished_early
+
+
+def test_vmap_is_a_loop_and_gradients_are_finite(double):
+    batches = [
+        load(with_probs(random_data(seed, 6, zeros=0.1 * (seed % 2)), seed)) for seed in range(3)
+    ]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    together = jax.vmap(compiled_estimates)(stacked)
+    for number, batch in enumerate(batches):
+        agree([x[number] for x in together.values()], list(estimates(batch).values()))
+    batch = poisoned(batches[1])
+    for kernel in (dr, wdr):
+        gradient = jax.jit(jax.grad(lambda x, kernel=kernel: kernel(batch, x)))(batch.log_ratio)
+        assert np.isfinite(gradient).all()
+        assert (gradient[~batch.mask] == 0).all()
+        assert (gradient != 0).any()
+
+
+def test_nothing_to_learn_from_is_importance_sampling(double):
+    """One trajectory and two folds: its Q-hat comes from no data and is 0."""
+    data = with_probs(random_data(4, 1), 4)
+    agree(estimates(load(data))["dr"], oracle.pdis(data))
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["state", "action", "target_probs"])
+def test_what_is_missing_is_named(field):
+    batch = load(with_probs(random_data(0, 2), 0)).replace(**{field: None})
+    table = jnp.zeros((NUM_STATES, NUM_ACTIONS))
+    for options in ({}, {"q": table}):
+        with pytest.raises(ValueError, match=f"Q-hat by state needs `{field}`"):
+            dr(batch, batch.log_ratio, **options)
+    by_step = jnp.zeros((*batch.mask.shape, NUM_ACTIONS))
+    if field == "state":
+        assert dm(batch, batch.log_ratio, q_steps=by_step) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("q", (NUM_STATES,)),
+        ("q", (NUM_ACTIONS, NUM_STATES)),
+        ("q", (MAX_STEPS - 1, NUM_STATES, NUM_ACTIONS)),
+        ("q", (1, MAX_STEPS, NUM_STATES, NUM_ACTIONS)),
+        ("q_steps", (2, MAX_STEPS)),
+        ("q_steps", (2, MAX_STEPS, NUM_ACTIONS + 1)),
+        ("q_steps", (2, MAX_STEPS + 1, NUM_ACTIONS)),
+    ],
+)
+def test_values_of_the_wrong_shape_are_refused(name, shape):
+    batch = load(with_probs(random_data(0, 2), 0))
+    for kernel in KERNELS.values():
+        with pytest.raises(ValueError, match=rf"^{name}: expected .*got shape"):
+            kernel(batch, batch.log_ratio, **{name: np.zeros(shape)})
+
+
+def test_contradictory_options_are_refused():
+    batch = load(with_probs(random_data(0, 2), 0))
+    table, by_step = np.zeros((NUM_STATES, NUM_ACTIONS)), np.zeros((2, MAX_STEPS, NUM_ACTIONS))
+    with pytest.raises(ValueError, match=r"^q: give either"):
+        dr(batch, batch.log_ratio, q=table, q_steps=by_step)
+    with pytest.raises(ValueError, match=r"^q: give either"):
+        supplied(batch)
+    with pytest.raises(ValueError, match=r"^fit: 'other' is unknown; there are tabular"):
+        dr(batch, batch.log_ratio, fit="other")
+    with pytest.raises(ValueError, match=r"^folds: "):
+        dr(batch, batch.log_ratio, folds=-1)
+
+
+# Every trajectory of small worlds -------------------------------------------------------------
+
+
+def random_q(mdp, seed, *, by_time):
+    shape = (mdp.horizon + 2,) * by_time + mdp.behavior.shape
+    return np.random.default_rng([seed, 11]).normal(size=shape)
+
+
+def dr_of_paths(paths, q, theta=None):
+    """[path] sum_t gamma^(t-1) [W_t (r_t - Q(s_t, a_t)) + W_{t-1} sum_a pi(a|s_t) Q(s_t, a)]."""
+    mdp, result = paths.mdp, np.zeros(len(paths.probability))
+    theta = np.ones(len(mdp.start), bool) if theta is None else theta
+    policy = np.where(np.asarray(theta)[:, None], mdp.target, mdp.behavior)
+    weight = np.cumprod(paths.kept_ratios(theta), 1)
+    for row, length in enumerate(paths.lengths):
+        for t in range(length):
+            state, action = paths.states[row, t], paths.actions[row, t]
+            now = q if q.ndim == 2 else q[t]
+            before = weight[row, t - 1] if t else 1.0
+            surprise = weight[row, t] * (paths.rewards[row, t] - now[state, action])
+            baseline = before * (policy[state] @ now[state])
+            result[row] += mdp.discount**t * (surprise + baseline)
+    return result
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_action_values_by_time(seed):
+    mdp, exact, _ = case(seed)
+    for policy in (mdp.target, mdp.behavior):
+        found = exact.action_values_by_time(policy)
+        assert found.shape == (mdp.horizon, *mdp.behavior.shape)
+        for time, table in enumerate(found):
+            shorter = dataclasses.replace(mdp, horizon=mdp.horizon - time)
+            agree(table, enumeration.action_values(shorter, policy))
+        agree(found[0], exact.action_values(policy))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_exact_moments(seed):
+    """For tables that are no policy's values: what DR costs depends on Q-hat, its mean does not."""
+    mdp, exact, paths = case(seed)
+    true, maps, sizes = exact.value, some_maps(mdp), np.array([1, 25])
+    q = random_q(mdp, seed, by_time=bool(seed % 2))
+    x = dr_of_paths(paths, q)
+    mean, variance = paths.mean(x), paths.variance(x) / sizes
+    found = exact.moments("dr", q=q, n=sizes)
+    bias = np.full(2, mean - true)
+    for field, expected in zip(
+        found, (bias + true, bias, np.sqrt(variance), np.sqrt(variance + bias**2)), strict=True
+    ):
+        agree(field, expected, scale=1.0)
+    together = exact.moments("osiris-dr", keep=maps, q=q, n=1)
+    for number, theta in enumerate(maps):
+        x = dr_of_paths(paths, q, theta)
+        agree(together.mean[number], paths.mean(x), scale=1.0)
+        agree(together.std[number], np.sqrt(paths.variance(x)))
+        alone = exact.moments("osiris-dr", keep=theta, q=q, n=1)
+        agree([field[number] for field in together], alone, scale=1.0)
+        if seed in COVERED:
+            composite = exact.policy_value(exact.composite(theta))
+            agree(together.mean[number], composite, scale=1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_exact_moments_without_q_hat_are_those_of_importance_sampling(seed):
+    mdp, exact, _ = case(seed)
+    nothing, maps = np.zeros(mdp.behavior.shape), some_maps(mdp)
+    agree(exact.moments("dr", q=nothing), exact.moments("pdis"))
+    agree(exact.moments("osiris-dr", keep=maps, q=nothing), exact.moments("osiris-pdis", keep=maps))
+
+
+@pytest.mark.parametrize("name", ["dilly-dallying", "express"])
+def test_the_true_values_leave_no_variance_where_steps_are_deterministic(name):
+    _, exact, _ = gridworld(name)
+    found = exact.moments("dr", q=exact.action_values_by_time("target"))
+    agree(found.mean, exact.value)
+    assert found.std < 1e-12
+    assert exact.moments("dr", q=exact.action_values_by_time("behavior")).std > 0.1
+
+
+def test_variances_beyond_float64_are_infinite():
+    """E[rho^2] is about 9.8^400, but actions that are never taken, or end it all, do not count."""
+    policies = {"behavior": np.array([[0.1, 0.9]]), "target": np.array([[0.99, 0.01]])}
+    world = oj.TabularWorld(
+        np.zeros((1, 2), int), np.array([[1.0, -1.0]]), 0, **policies, horizon=400, terminal=[False]
+    )
+    found = world.exact().moments("dr", q=np.zeros((1, 2)))
+    agree(found.mean, 400 * 0.98)
+    assert found.std == found.rmse == np.inf
+    assert world.exact(0.0).moments("dr", q=np.zeros((1, 2))).std < 10
+    assert world.exact().moments("osiris-dr", q=np.zeros((1, 2)), keep=[False]).std < 10
+
+
+def test_exact_moments_refuse_what_does_not_fit():
+    exact = waiting_world().exact()
+    for estimator, q in (("dr", None), ("is", np.zeros((4, 2)))):
+        with pytest.raises(ValueError, match=rf"^q: '{estimator}' "):
+            exact.moments(estimator, q=q)
+    for shape in ((4,), (2, 4), (23, 4, 2), (1, 24, 4, 2)):
+        with pytest.raises(ValueError, match=r"^q: expected .*got shape"):
+            exact.moments("dr", q=np.zeros(shape))
+    with pytest.raises(ValueError, match=r"^keep: 'osiris-dr' needs"):
+        exact.moments("osiris-dr", q=np.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"^keep: 'dr' takes no"):
+        exact.moments("dr", q=np.zeros((4, 2)), keep=np.ones(4))
+    with pytest.raises(ValueError, match=r"^estimator: 'dr' has no exact moments"):
+        exact.power_means("dr")
+
+
+# The kernels in these worlds ------------------------------------------------------------------
+
+
+def batch_of(paths, policy, log_ratio=None):
+    """All trajectories as one batch, whose target policy at each step is [state, action]."""
+    states, actions = (np.where(paths.mask, x, 0) for x in (paths.states, paths.actions))
+    with np.errstate(divide="ignore"):
+        log_ratio = np.log(paths.ratios) if log_ratio is None else log_ratio
+    return oj.TrajectoryBatch(
+        reward=jnp.asarray(paths.rewards),
+        mask=jnp.asarray(paths.mask),
+        log_ratio=jnp.asarray(log_ratio),
+        action=jnp.asarray(actions),
+        state=jnp.asarray(states),
+        target_probs=jnp.asarray(policy[states] if policy.ndim == 2 else policy),
+        num_states=policy.shape[0] if policy.ndim == 2 else len(paths.mdp.start),
+        num_actions=policy.shape[-1],
+    )
+
+
+@partial(jax.jit, static_argnames="folds")
+def one_by_one(batches, discount, q=None, *, folds=2):
+    """`dr` of each data set [set, traj, time]."""
+    return jax.vmap(lambda batch: dr(batch, batch.log_ratio, discount=discount, q=q, folds=folds))(
+        batches
+    )
+
+
+def alone(batch):
+    return jax.tree.map(lambda x: x[:, None], batch)
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_the_mean_over_every_trajectory(seed, double):
+    """Unbiased for the composite policy only if an omitted step averages over the behaviour."""
+    mdp, exact, paths = case(seed)
+    assert seed in COVERED
+    q = random_q(mdp, seed, by_time=True)
+    plain = np.asarray(one_by_one(alone(batch_of(paths, mdp.target)), mdp.discount, q))
+    expected = exact.moments("dr", q=q, n=1)
+    agree([paths.mean(plain), np.sqrt(paths.variance(plain))], expected[::2])
+    agree(paths.mean(plain), exact.value, scale=1.0)
+    theta = np.arange(len(mdp.start)) % 2 == 0
+    with np.errstate(divide="ignore"):
+        log_ratio = np.log(paths.kept_ratios(theta))
+    kept = paths.is_kept(theta)[..., None]
+    states, actions = (np.where(paths.mask, x, 0) for x in (paths.states, paths.actions))
+    goal = exact.policy_value(exact.composite(theta))
+    for omitted, unbiased in (
+        (mdp.behavior[states], True),
+        (np.eye(mdp.behavior.shape[1])[actions], True),
+        (mdp.target[states], False),
+    ):
+        policy = np.where(kept, mdp.target[states], omitted)
+        batch = alone(batch_of(paths, policy, log_ratio))
+        mean = paths.mean(np.asarray(one_by_one(batch, mdp.discount, q)))
+        assert (abs(mean - goal) < 1e-9) == unbiased
+    composite = alone(batch_of(paths, exact.composite(theta), log_ratio))
+    found = np.asarray(one_by_one(composite, mdp.discount, q))
+    expected = exact.moments("osiris-dr", keep=theta, q=q, n=1)
+    agree([paths.mean(found), np.sqrt(paths.variance(found))], expected[::2], scale=1.0)
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_the_mean_over_every_pair_of_trajectories(folds, double):
+    """With Q-hat from the other trajectory `dr` is unbiased, with Q-hat from both it is not."""
+    mdp = dataclasses.replace(enumeration.random_mdp(1), horizon=3)
+    paths = enumeration.Paths(mdp, mdp.behavior)
+    assert mdp.covered
+    first, second = (x.ravel() for x in np.indices((len(paths.lengths),) * 2))
+    batch = batch_of(paths, mdp.target)
+    pairs = jax.tree.map(lambda x: jnp.stack([x[first], x[second]], 1), batch)
+    found = np.asarray(one_by_one(pairs, mdp.discount, folds=folds))
+    mean = np.sum(paths.probability[first] * paths.probability[second] * found)
+    bias = mean - enumeration.value(mdp, mdp.target)
+    assert abs(bias) < 1e-9 if folds else abs(bias) > 1e-3
+
+
+# Simulation -----------------------------------------------------------------------------------
+
+
+def simulated(world, q, discount, size):
+    batch = world.rollout(jax.random.key(12), size)
+    probs = jnp.asarray(world.target_probs)[batch.state]
+    batch = alone(batch.replace(target_probs=probs))
+    return np.asarray(one_by_one(batch, discount, q))
+
+
+def mild_world(seed):
+    """A random world of 12 steps whose policies are near each other, so that tails are light."""
+    mdp = enumeration.random_mdp(seed)
+    target = 0.75 * mdp.behavior + 0.25 * mdp.target
+    return world_of(mdp, horizon=12, target=target)
+
+
+@pytest.mark.parametrize("name", ["without end", "with an end", "express"])
+def test_simulated_moments(name, double):
+    """Mean and variance of 30,000 trajectories, within 4 standard errors of the exact ones."""
+    if name == "express":
+        world, exact, _ = gridworld(name)
+        discount, q = 1.0, 0.8 * exact.q
+    else:
+        world, discount = mild_world(0 if name == "without end" else 1), 0.95
+        exact = world.exact(discount)
+        q = exact.action_values_by_time("target")
+    x = simulated(world, q, discount, 30_000)
+    expected = exact.moments("dr", q=q, n=1)
+    centred = x - x.mean()
+    variance = np.mean(centred**2)
+    error = np.sqrt((np.mean(centred**4) - variance**2) / len(x))
+    assert abs(x.mean() - exact.value) < 4 * expected.std / np.sqrt(len(x))
+    assert abs(variance - expected.std**2) < 4 * error
+    assert 0 < error < 0.05 * variance, "too heavy a tail to tell"
+    assert expected.std < 0.9 * exact.moments("pdis", n=1).std
+
+
+def test_simulation_with_the_true_values_has_no_variance(double):
+    world, exact, _ = gridworld("express")
+    x = simulated(world, exact.action_values_by_time("target"), 1.0, 1000)
+    np.testing.assert_allclose(x, exact.value, rtol=1e-9)

@@ -65,9 +65,7 @@ class _NextStep:
         gain = self.reward + self.discount * mean[..., self.successor]
         ahead = self._average(gain)
         noise = (gain - ahead[..., self.pair]) ** 2
-        if self.discount > 0:
-            noise = noise + self.discount**2 * variance[..., self.successor]
-        spread = self._average(noise)
+        spread = self._average(noise + self.discount**2 * variance[..., self.successor])
         return tuple(x.reshape(*x.shape[:-1], *self.shape) for x in (ahead, spread))
 
     def _average(self, x: np.ndarray) -> np.ndarray:

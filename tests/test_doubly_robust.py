@@ -193,6 +193,7 @@ def test_padding_never_matters(double):
         assert all((np.asarray(x)[~batch.mask] == 0).all() for x in fits[mode])
     q_steps = np.where(batch.mask[..., None], np.arange(NUM_ACTIONS), np.nan)
     plain = estimates(trimmed, 0.9, q_steps=q_steps[:, : trimmed.mask.shape[1]])
+    assert np.isfinite(list(plain.values())).all()
     agree(list(estimates(padded, 0.9, q_steps=q_steps).values()), list(plain.values()))
 
 
@@ -403,16 +404,17 @@ def test_the_true_values_leave_no_variance_where_steps_are_deterministic(name):
 
 
 def test_variances_beyond_float64_are_infinite():
-    """E[rho^2] is about 9.8^400, but actions that are never taken, or end it all, do not count."""
-    policies = {"behavior": np.array([[0.1, 0.9]]), "target": np.array([[0.99, 0.01]])}
+    """E[rho^2] is about 9.8^400; what follows the action that the target forbids counts nothing."""
+    policies = {"behavior": np.array([[0.1, 0.8, 0.1]]), "target": np.array([[0.99, 0.01, 0.0]])}
     world = oj.TabularWorld(
-        np.zeros((1, 2), int), np.array([[1.0, -1.0]]), 0, **policies, horizon=400, terminal=[False]
+        np.zeros((1, 3), int), np.array([[1, -1, 0]]), 0, **policies, horizon=400, terminal=[False]
     )
-    found = world.exact().moments("dr", q=np.zeros((1, 2)))
+    nothing = np.zeros((1, 3))
+    found = world.exact().moments("dr", q=nothing)
     agree(found.mean, 400 * 0.98)
     assert found.std == found.rmse == np.inf
-    assert world.exact(0.0).moments("dr", q=np.zeros((1, 2))).std < 10
-    assert world.exact().moments("osiris-dr", q=np.zeros((1, 2)), keep=[False]).std < 10
+    assert world.exact(0.0).moments("dr", q=nothing).std < 10
+    assert world.exact().moments("osiris-dr", q=nothing, keep=[False]).std < 10
 
 
 def test_exact_moments_refuse_what_does_not_fit():

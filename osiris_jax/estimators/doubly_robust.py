@@ -72,7 +72,6 @@ def wdr(
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     mean_by_time = jax.vmap(masked.weighted_mean, in_axes=1)
     mean = mean_by_time(log_weight, surprise) + mean_by_time(log_before, value.v)
-    mean = masked.fill(masked.alive(batch.mask), mean)
     return masked.total(mean * masked.discounts(len(mean), discount, batch.dtype))
 
 

@@ -231,8 +231,7 @@ def _mean_policy(step: _Steps, num_states: int) -> Float[Array, "state action"]:
 def _shrink(total: Array, count: Array, smoothing: Array) -> Float[Array, "model state action"]:
     """(total + smoothing * pooled) / (count + smoothing), `pooled` being the state's mean.
 
-    Written as a step from the pooled mean, which is then exact for a pair never seen.
+    Written as a step from the pooled mean, which is 0 for a pair never seen.
     """
     pooled = total.sum(-1, keepdims=True) / jnp.maximum(count.sum(-1, keepdims=True), 1)
-    weight = count + smoothing
-    return pooled + (total - count * pooled) / jnp.where(weight > 0, weight, 1)
+    return pooled + (total - count * pooled) / jnp.maximum(count + smoothing, 1)

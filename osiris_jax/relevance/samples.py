@@ -35,7 +35,7 @@ def visits(batch: TrajectoryBatch, *, weighting: str, discount, first_visit: boo
     purpose = "relevance by state"
     state = masked.fill(batch.mask, batch.require("state", purpose))
     log_ratio = batch.require("log_ratio", purpose)
-    to_go = _scale_to_unit(masked.returns_to_go(batch.reward, batch.mask, discount))
+    to_go = scale_to_unit(masked.returns_to_go(batch.reward, batch.mask, discount))
     used = first_visits(state, batch.mask, batch.num_states) if first_visit else batch.mask
     if weighting == "none":
         value = to_go
@@ -43,7 +43,7 @@ def visits(batch: TrajectoryBatch, *, weighting: str, discount, first_visit: boo
         log_weight = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
         if weighting == "future":
             log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
-        value = _weigh_by_state(to_go, log_weight, state, used, batch.num_states)
+        value = weigh_by_state(to_go, log_weight, state, used, batch.num_states)
     above = masked.fill(batch.mask, log_ratio) > 0
     return Visits(masked.fill(used, value), above, state, used)
 
@@ -60,13 +60,13 @@ def first_visits(
     return mask & (jnp.take_along_axis(earliest, state, axis=1) == time)
 
 
-def _scale_to_unit(x: Float[Array, "traj time"]) -> Float[Array, "traj time"]:
+def scale_to_unit(x: Float[Array, "traj time"]) -> Float[Array, "traj time"]:
     """x over a power of two near its largest size, which is exact: squares cannot overflow."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(x)))
     return jnp.ldexp(x, -exponent)
 
 
-def _weigh_by_state(
+def weigh_by_state(
     value: Float[Array, "traj time"],
     log_weight: Float[Array, "traj time"],
     state: Int[Array, "traj time"],

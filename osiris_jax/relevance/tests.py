@@ -33,18 +33,26 @@ def welch(
       leave_one_out: a row of p-values for each trajectory, from the data without it.
     """
     visit = visits(batch, weighting=weighting, discount=discount, first_visit=first_visit)
-    num_trajectories, num_groups = len(visit.state), 2 * batch.num_states
-    place = jnp.where(visit.used, visit.state, batch.num_states).ravel()
-    value = stats.from_segment_origin(visit.value.ravel(), place, batch.num_states)
+    pvalue = welch_of_visits(visit, batch.num_states, ddof=ddof, leave_one_out=leave_one_out)
+    return decide(pvalue, undecided)
+
+
+def welch_of_visits(
+    visit: Visits, num_states: int, *, ddof=1, leave_one_out: bool = False
+) -> Float[Array, "*rows state"]:
+    """Welch's p-value in every state, NaN where it is undefined."""
+    num_trajectories, num_groups = len(visit.state), 2 * num_states
+    place = jnp.where(visit.used, visit.state, num_states).ravel()
+    value = stats.from_segment_origin(visit.value.ravel(), place, num_states)
     group = 2 * visit.state + visit.above
     rows = num_trajectories if leave_one_out else 1
     row = jnp.arange(num_trajectories)[:, None] if leave_one_out else 0
     segment = jnp.where(visit.used, group + num_groups * row, rows * num_groups)
     moments = stats.segment_moments(value, segment.ravel(), rows * num_groups)
-    by_row = stats.Moments(*(x.reshape(rows, batch.num_states, 2) for x in moments))
+    by_row = stats.Moments(*(x.reshape(rows, num_states, 2) for x in moments))
     by_row = stats.leave_one_out(by_row) if leave_one_out else by_row
     below, above = (stats.Moments(*(x[..., side] for x in by_row)) for side in (0, 1))
-    pvalue = decide(stats.welch_from_moments(above, below, ddof=ddof).pvalue, undecided)
+    pvalue = stats.welch_from_moments(above, below, ddof=ddof).pvalue
     return pvalue if leave_one_out else pvalue[0]
 
 

@@ -1,0 +1,198 @@
+"""Estimators that weigh each reward by the ratios relevant to it, by how long ago they were."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.special import xlogy
+from jaxtyping import Bool, Float, Int, Shaped
+
+from osiris_jax import masked
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.relevance.lagged import lag_bins
+
+
+def stepwise(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    theta: Shaped[Array | np.ndarray, "lag state"] | None = None,
+    weighted: bool = False,
+    exact_lags: int = 16,
+) -> Float[Array, ""]:
+    """Step-wise OSIRIS: each reward keeps the ratios relevant at its lag (Shen et al. 2021).
+
+    The mean of sum_t' gamma^(t'-1) r_t' W_t' with W_t' = prod_{t <= t'} rho_t^theta_{t'-t}(s_t).
+
+    Args:
+      theta: true where a state is relevant to the reward dt steps later, a row for each bin of
+        `lag_edges(time steps, exact=exact_lags)`. With at most `exact_lags` rows, a row for each
+        lag, the last one also for all later lags. None keeps all ratios, which is `pdis`.
+      weighted: normalise W_t' at each t' over all trajectories, ended ones included with what
+        W_t' their own steps make; without theta this is `cwpdis`.
+      exact_lags: how many lags have a row of their own.
+    """
+    log_weight = lagged_log_weights(batch, log_ratio, theta, exact_lags=exact_lags)
+    reward = masked.fill(batch.mask, batch.reward)
+    if not weighted:
+        log_discount = _log_discounts(batch, discount)
+        return masked.scaled_sum(log_weight + log_discount[None], reward / len(reward))
+    mean_reward = jax.vmap(masked.weighted_mean, in_axes=1)(log_weight, reward)
+    mean_reward = masked.fill(masked.alive(batch.mask), mean_reward)
+    return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, reward.dtype))
+
+
+def stepwise_dr_from_values(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    theta: Shaped[Array | np.ndarray, "lag state"] | None,
+    q_logged: Float[Array, "traj time"],
+    v: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    exact_lags: int = 16,
+) -> Float[Array, ""]:
+    """Doubly robust step-wise OSIRIS, given Q-hat along the data (Shen et al. 2021, corrected).
+
+    The mean of sum_t gamma^(t-1) W_{<t} [rho_t^theta_0(s_t) r_t + v_t - rho_t q_t], where W_{<t}
+    is that of `stepwise` without the ratio of t itself. The ratio of q_t is never omitted, or
+    v_t - rho_t q_t would not vanish on average. Without theta this is ordinary step-wise DR.
+
+    Args:
+      theta, exact_lags: as for `stepwise`.
+      q_logged: Q-hat(s_t, a_t) of the logged action.
+      v: sum_a pi_e(a|s_t) Q-hat(s_t, a).
+    """
+    before = lagged_log_weights(batch, log_ratio, theta, exact_lags=exact_lags, first_lag=1)
+    now = masked.fill(batch.mask, log_ratio)
+    kept_now = now
+    if theta is not None:
+        kept_now = jnp.where(jnp.asarray(theta)[0].astype(bool)[_states(batch)], now, 0)
+    before = before + _log_discounts(batch, discount)[None]
+    terms = [
+        (before + kept_now, batch.reward),
+        (before, v),
+        (before + now, -q_logged),
+    ]
+    log_weight = jnp.stack([log_weight for log_weight, _ in terms])
+    value = jnp.stack([masked.fill(batch.mask, value) for _, value in terms])
+    return masked.scaled_sum(log_weight, value / len(batch.reward))
+
+
+class _Product(NamedTuple):
+    """A product of ratios, zeros apart: [not zero] exp(log_weight + rest)."""
+
+    log_weight: Float[Array, "traj time"]
+    rest: Float[Array, "traj time"]
+    zero: Bool[Array, "traj time"]
+
+
+def lagged_log_weights(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    theta: Shaped[Array | np.ndarray, "lag state"] | None,
+    *,
+    exact_lags: int = 16,
+    first_lag: int = 0,
+) -> Float[Array, "traj time"]:
+    """log of prod_{t <= t'} rho_t^theta_{t'-t}(s_t) for every t', also after a trajectory's end.
+
+    Only lags from `first_lag` (0 or 1) on take part.
+    """
+    if theta is None:
+        log_weight = masked.running_log_weights(log_ratio, batch.mask)
+        return log_weight if first_lag == 0 else jnp.pad(log_weight[:, :-1], ((0, 0), (1, 0)))
+    state, num_steps = _states(batch), batch.reward.shape[1]
+    finite, zero = masked.split_zeros(log_ratio, batch.mask)
+    bins = lag_bins(num_steps, exact=exact_lags)
+    keep = _row_for_each_bin(theta, len(bins), batch, exact_lags)
+
+    def add_bin(product: _Product, inputs: tuple[Array, Array, Array], *, bits: int):
+        keep_row, first, width = inputs
+        kept = keep_row[state]
+        window = _over_window(jnp.where(kept, finite, 0), kept & zero, width, bits)
+        log_weight, has_zero = (_behind(x, first) for x in window)
+        log_weight, lost = masked.two_sum(product.log_weight, log_weight)
+        return _Product(log_weight, product.rest + lost, product.zero | has_zero), None
+
+    firsts, widths = (jnp.array(column) for column in zip(*bins, strict=True))
+    num_single = sum(lags.width == 1 for lags in bins)
+    product = _Product(jnp.zeros_like(finite), jnp.zeros_like(finite), jnp.zeros_like(zero))
+    for part in (slice(first_lag, num_single), slice(num_single, None)):
+        bits = max((lags.width for lags in bins[part]), default=1).bit_length()
+        rows = keep[part], firsts[part], widths[part]
+        product, _ = lax.scan(partial(add_bin, bits=bits), product, rows)
+    return jnp.where(product.zero, -jnp.inf, product.log_weight + product.rest)
+
+
+def _row_for_each_bin(
+    theta: Shaped[Array | np.ndarray, "lag state"],
+    num_bins: int,
+    batch: TrajectoryBatch,
+    exact_lags: int,
+) -> Bool[Array, "bin state"]:
+    """The map with its last row repeated; an error where it is unclear what the rows are."""
+    theta = jnp.asarray(theta).astype(bool)
+    num_rows, num_states = theta.shape
+    if num_states != batch.num_states:
+        raise ValueError(
+            f"theta: its last axis must have the batch's {batch.num_states} states, "
+            f"but its shape is {theta.shape}"
+        )
+    if not 0 < num_rows <= exact_lags and num_rows != num_bins:
+        raise ValueError(
+            f"theta: {num_rows} rows are neither at most exact_lags={exact_lags}, one for each "
+            f"lag, nor one for each of the {num_bins} bins of lag_edges({batch.reward.shape[1]}, "
+            f"exact={exact_lags}); for one row per lag give exact_lags={num_rows}"
+        )
+    return theta[jnp.minimum(jnp.arange(num_bins), num_rows - 1)]
+
+
+def _states(batch: TrajectoryBatch) -> Int[Array, "traj time"]:
+    return masked.fill(batch.mask, batch.require("state", "theta by lag and state"))
+
+
+def _log_discounts(batch: TrajectoryBatch, discount) -> Float[Array, " time"]:
+    age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
+    return xlogy(age, jnp.asarray(discount, batch.dtype))
+
+
+def _behind(x: Shaped[Array, "traj time"], steps: Int[Array, ""]) -> Shaped[Array, "traj time"]:
+    """x_{t-steps}, 0 before the start."""
+    num_steps = x.shape[1]
+    padded = jnp.pad(x, ((0, 0), (num_steps, 0)))
+    return lax.dynamic_slice_in_dim(padded, num_steps - steps, num_steps, 1)
+
+
+def _over_window(
+    x: Float[Array, "traj time"], zero: Bool[Array, "traj time"], width: Int[Array, ""], bits: int
+) -> tuple[Float[Array, "traj time"], Bool[Array, "traj time"]]:
+    """Sum of x, and whether any is zero, over the `width` steps that end at each t.
+
+    By blocks of 1, 2, 4, ... steps, one for each binary digit of the width, and not as the
+    difference of two running sums, which would lose the digits of a short window late in a
+    long trajectory.
+    """
+    if bits == 1:
+        return x, zero
+
+    def join(late: tuple[Array, Array], early: tuple[Array, Array], steps: Int[Array, ""]):
+        return late[0] + _behind(early[0], steps), late[1] | _behind(early[1], steps)
+
+    def digit(carry, power: Int[Array, ""]):
+        block, window = carry
+        steps = jnp.left_shift(1, power)
+        has_digit = (width >> power) & 1 == 1
+        longer = join(block, window, steps)
+        window = jax.tree.map(partial(jnp.where, has_digit), longer, window)
+        return (join(block, block, steps), window), None
+
+    nothing = jnp.zeros_like(x), jnp.zeros_like(zero)
+    (_, window), _ = lax.scan(digit, ((x, zero), nothing), jnp.arange(bits))
+    return window

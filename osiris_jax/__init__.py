@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to, pad_to_bucket, trim
 from osiris_jax.envs import WORLDS, make
-from osiris_jax.estimate import estimate, relevance_pvalues
+from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.io import (
     LinearBins,
@@ -14,7 +14,8 @@ from osiris_jax.io import (
     with_policies,
     with_states,
 )
-from osiris_jax.relevance import RELEVANCE, omit
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS, omit
+from osiris_jax.selection import SELECTION
 
 if TYPE_CHECKING:
     from osiris_jax.envs.gridworld import GridWorld
@@ -27,6 +28,8 @@ __version__ = "0.1.0"
 __all__ = [
     "ESTIMATORS",
     "RELEVANCE",
+    "SELECTION",
+    "THRESHOLDS",
     "WORLDS",
     "GridWorld",
     "GymnaxWorld",
@@ -35,6 +38,7 @@ __all__ = [
     "TabularWorld",
     "TrajectoryBatch",
     "bucket_length",
+    "choose_level",
     "estimate",
     "from_arrays",
     "from_dataframe",

@@ -65,7 +65,7 @@ class TrajectoryBatch:
         """The field's array, or a ValueError that says what needs it and how to supply it."""
         value = getattr(self, field)
         if value is None:
-            remedy = _REMEDY.get(field, f"load it with {field}, or give policies to with_policies")
+            remedy = _REMEDY.get(field, _PROBS_REMEDY.format(field=field))
             raise ValueError(f"{purpose} needs `{field}`, which this batch lacks: {remedy}")
         return value
 
@@ -88,6 +88,7 @@ _REMEDY = {
     "action": "load it with actions",
     "observation": "load it with observations",
 }
+_PROBS_REMEDY = "load it with {field}, give policies to with_policies, or simulate with probs=True"
 
 _TIME_FIELDS = tuple(
     field.name

@@ -1,22 +1,21 @@
-"""`estimate` and `relevance_pvalues`: relevance, then omission, then an estimator."""
+"""`estimate`, `choose_level`, `relevance_pvalues`: relevance, then omission, then an estimator."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 
+from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.relevance import RELEVANCE, keep_steps, omit, relevant
+from osiris_jax.estimators import ESTIMATORS, WITHOUT_RATIOS, parse_name
+from osiris_jax.options import Options, bind, refuse_unknown, traced
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 
 DEFAULT_RELEVANCE = "welch"
 
@@ -27,9 +26,13 @@ def estimate(
     *,
     relevance: str | None = None,
     alpha: Any = 0.05,
+    threshold: Any = None,
     discount: Any = 1.0,
     weighting: str = "to-go",
     ddof: Any = 1,
+    max_kept: Any = None,
+    levels: Any = None,
+    key: Array | None = None,
     **options: Any,
 ) -> Array:
     """The target policy's value, estimated from trajectories of the behaviour policy.
@@ -42,30 +45,72 @@ def estimate(
       batch: the data, with ratios; [traj, time].
       estimator: a name in `ESTIMATORS`, "osiris-<name>", "osiris" or "osirwis".
       relevance: a name in `RELEVANCE`; None omits nothing.
-      alpha: level of the test in [0, 1]; an array gives one estimate for each entry.
+      alpha: level of the test in [0, 1]; an array gives one estimate for each entry. "auto", or a
+        name in `SELECTION`, chooses it from the data, see `choose_level`.
+      threshold: the same for tests whose evidence is a statistic and not a p-value (`THRESHOLDS`):
+        states above it are kept. By default the test's own.
       discount: gamma in [0, 1].
       weighting: of the test's samples: "to-go", "future" or "none".
       ddof: of the test's variances: 1 or 0.
-      **options: further options of the estimator or of the test, by name.
+      max_kept: keep at most so many ratios of a trajectory, those of the most relevant states.
+      levels: what "auto" chooses among.
+      key: a `jax.random.key` for what is random (nn-q, the bootstrap), consumed; key(0) if None.
+      **options: further options of the estimator, the test or the choice, by name.
 
     Returns:
-      A scalar; with omission, an array of alpha's shape. NaN where the estimate is undefined.
+      A scalar; with omission, an array of the level's shape. NaN where the estimate is undefined.
 
     Example:
       >>> oj.estimate(batch, "wis", relevance="welch", alpha=0.05)    # OSIRWIS
+      >>> oj.estimate(batch, "osirwis", weighting="none", alpha="auto")
     """
     plain_name, omits = parse_name(estimator)
-    if omits and relevance is None:
-        relevance = DEFAULT_RELEVANCE
-    _check_batch(batch)
-    if plain_name != "mc" or relevance is not None:
-        batch.require("log_ratio", f"the estimator `{estimator}`")
-    users = [ESTIMATORS[plain_name]] + ([_test(relevance)] if relevance is not None else [])
-    _refuse_unknown(options, users)
-    settings = {"discount": discount, "weighting": weighting, "ddof": ddof, **options}
-    bound = [_bind(function, settings, batch.dtype) for function in users]
-    level = _traced("alpha", alpha, batch.dtype)
-    return _estimate(batch, level, *bound, estimator=plain_name, relevance=relevance)
+    relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
+    level = threshold if relevance in THRESHOLDS else alpha
+    common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
+    plan = _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
+    if plan.names["method"] is not None:
+        return _choose(batch, *plan.arguments, **plan.names).value
+    return _estimate(batch, *plan.arguments, **plan.names)
+
+
+def choose_level(
+    batch: TrajectoryBatch,
+    estimator: str = "osirwis",
+    *,
+    method: str = selection.AUTO,
+    relevance: str = DEFAULT_RELEVANCE,
+    levels: Any = None,
+    discount: Any = 1.0,
+    weighting: str = "to-go",
+    ddof: Any = 1,
+    max_kept: Any = None,
+    key: Array | None = None,
+    **options: Any,
+) -> selection.Choice:
+    """The level of relevance that a method chooses from the data, with all that it compared.
+
+    Args:
+      batch: the data, with states and ratios; [traj, time].
+      estimator: as for `estimate`; the choice is for this estimator after omission.
+      method: a name in `SELECTION`; "auto" is "model".
+      levels: candidates: levels alpha, or thresholds for a test that has them. By default a grid.
+      relevance, discount, weighting, ddof, max_kept, key, **options: as for `estimate`.
+
+    Returns:
+      The level, its estimate, and [level] arrays of all levels, estimates and scores.
+
+    Example:
+      >>> choice = oj.choose_level(batch, "osirwis", weighting="none")
+      >>> choice.level, choice.value
+    """
+    plain_name, _ = parse_name(estimator)
+    common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
+    plan = _plan(batch, plain_name, relevance, method, levels, max_kept, common, options)
+    if plan.names["method"] is None:
+        known = ", ".join((selection.AUTO, *selection.SELECTION))
+        raise ValueError(f"method: expected one of {known}, got {method!r}")
+    return _choose(batch, *plan.arguments, **plan.names)
 
 
 def relevance_pvalues(
@@ -75,9 +120,12 @@ def relevance_pvalues(
     weighting: str = "to-go",
     ddof: Any = 1,
     discount: Any = 1.0,
+    key: Array | None = None,
     **options: Any,
-) -> Array:
-    """The p-value of every state, small where the action matters to the return.
+) -> Any:
+    """The evidence of every state: a p-value, small where the action matters to the return.
+
+    For a test in `THRESHOLDS` it is a statistic instead, large where the action matters.
 
     Args:
       batch: the data, with states and ratios; [traj, time].
@@ -85,68 +133,138 @@ def relevance_pvalues(
       weighting: of the samples: "to-go", "future" or "none".
       ddof: of the variances: 1 or 0.
       discount: gamma in [0, 1].
+      key: a `jax.random.key` for a test that is random, consumed; key(0) if None.
       **options: further options of the test, by name.
 
     Returns:
-      [num_states]; with `leave_one_out=True` [traj, num_states].
+      [num_states]; with `leave_one_out=True` or `folds` [traj, num_states].
 
     Example:
       >>> relevant_states = oj.relevance_pvalues(batch, "welch") <= 0.05
     """
     function = _test(test)
-    _check_batch(batch)
-    _refuse_unknown(options, [function])
-    settings = {"discount": discount, "weighting": weighting, "ddof": ddof, **options}
-    return _pvalues(batch, _bind(function, settings, batch.dtype), test=test)
+    check_batch(batch)
+    refuse_unknown(options, [function])
+    settings = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key, **options}
+    return _pvalues(batch, bind(function, settings, batch.dtype), test=test)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """Keywords of a kernel: numbers are traced, words and switches select the compiled code."""
+class _Plan(NamedTuple):
+    """Arguments of the compiled functions: arrays, and the names that select the code."""
 
-    traced: dict[str, Array]
-    fixed: tuple[tuple[str, Any], ...] = dataclasses.field(metadata={"static": True})
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        return {**self.traced, **dict(self.fixed)}
+    arguments: tuple
+    names: dict[str, str | None]
 
 
-@partial(jax.jit, static_argnames=("estimator", "relevance"))
+def _plan(
+    batch: TrajectoryBatch,
+    estimator: str,
+    relevance: str | None,
+    level: Any,
+    levels: Any,
+    max_kept: Any,
+    common: dict[str, Any],
+    options: dict[str, Any],
+) -> _Plan:
+    """Checks everything before anything is computed."""
+    check_batch(batch)
+    if estimator not in WITHOUT_RATIOS or relevance is not None:
+        batch.require("log_ratio", f"the estimator `{estimator}`")
+    method = _method(level) if relevance is not None else None
+    users: list[Callable] = [ESTIMATORS[estimator]]
+    users += [_test(relevance, estimator)] if relevance is not None else []
+    users += [selection.SELECTION[method]] if method is not None else []
+    refuse_unknown(options, users)
+    bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
+    name = "threshold" if relevance in THRESHOLDS else "alpha"
+    if method is not None:
+        grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS
+        wanted = np.ravel(grid if levels is None else levels)
+        level = sorted(wanted, reverse=name == "alpha")
+    elif level is None:
+        level = THRESHOLDS.get(relevance or "", 0.05)
+    bound += [None] * (3 - len(bound))
+    most = None if max_kept is None else traced("max_kept", max_kept, batch.dtype)
+    arguments = (traced(name, level, batch.dtype), most, *bound)
+    return _Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
+
+
+def _method(level: Any) -> str | None:
+    """The method that a level's word asks for; None for a number."""
+    if not isinstance(level, str):
+        return None
+    if level != selection.AUTO and level not in selection.SELECTION:
+        known = ", ".join((selection.AUTO, *selection.SELECTION))
+        raise ValueError(f"alpha: expected a number or one of {known}, got {level!r}")
+    return selection.DEFAULT_METHOD if level == selection.AUTO else level
+
+
+_NAMES = ("estimator", "relevance", "method")
+
+
+@partial(jax.jit, static_argnames=_NAMES)
 def _estimate(
     batch: TrajectoryBatch,
-    alpha: Array,
-    for_estimator: _Options,
-    for_test: _Options | None = None,
+    level: Array,
+    max_kept: Array | None,
+    for_estimator: Options,
+    for_test: Options | None,
+    for_method: Options | None,
     *,
     estimator: str,
     relevance: str | None,
+    method: str | None,
 ) -> Array:
-    log_ratio = jnp.zeros_like(batch.reward) if batch.log_ratio is None else batch.log_ratio
-    value = partial(ESTIMATORS[estimator], batch, **for_estimator.keywords)
+    del for_method, method
     if relevance is None or for_test is None:
-        return value(log_ratio)
-    pvalue = RELEVANCE[relevance](batch, **for_test.keywords)
+        log_ratio = jnp.zeros_like(batch.reward) if batch.log_ratio is None else batch.log_ratio
+        return ESTIMATORS[estimator](batch, log_ratio, **for_estimator.keywords)
+    evidence = compose.gather(batch, estimator, relevance, **for_test.keywords)
+    options = {"max_kept": max_kept, **for_estimator.keywords}
+    values = compose.values_at(batch, estimator, evidence, level.ravel(), **options)
+    return values.reshape(level.shape)
 
-    def at_level(alpha: Array) -> Array:
-        return value(omit(log_ratio, keep_steps(relevant(pvalue, alpha), batch)))
 
-    return jax.vmap(at_level)(alpha.ravel()).reshape(alpha.shape)
+@partial(jax.jit, static_argnames=_NAMES)
+def _choose(
+    batch: TrajectoryBatch,
+    levels: Array,
+    max_kept: Array | None,
+    for_estimator: Options,
+    for_test: Options,
+    for_method: Options,
+    *,
+    estimator: str,
+    relevance: str,
+    method: str,
+) -> selection.Choice:
+    def gather(data: TrajectoryBatch) -> compose.Evidence:
+        return compose.gather(data, estimator, relevance, **for_test.keywords)
+
+    return compose.choose(
+        batch,
+        estimator,
+        gather(batch),
+        levels,
+        method=method,
+        gather_again=gather,
+        max_kept=max_kept,
+        method_options=for_method.keywords,
+        **for_estimator.keywords,
+    )
 
 
 @partial(jax.jit, static_argnames=("test",))
-def _pvalues(batch: TrajectoryBatch, for_test: _Options, *, test: str) -> Array:
+def _pvalues(batch: TrajectoryBatch, for_test: Options, *, test: str) -> Any:
     return RELEVANCE[test](batch, **for_test.keywords)
 
 
-def _test(name: str) -> Callable[..., Array]:
-    if name not in RELEVANCE:
-        raise ValueError(f"relevance: {name!r} is unknown; there are {', '.join(RELEVANCE)}")
-    return RELEVANCE[name]
+def _test(name: str, estimator: str = "is") -> Callable[..., Any]:
+    return compose.test_for(estimator, name)
 
 
-def _check_batch(batch: TrajectoryBatch) -> None:
+def check_batch(batch: TrajectoryBatch) -> None:
+    """Raises a ValueError unless this is one data set."""
     if not isinstance(batch, TrajectoryBatch):
         raise ValueError(
             f"batch: expected a TrajectoryBatch, got {type(batch).__name__}; "
@@ -157,73 +275,3 @@ def _check_batch(batch: TrajectoryBatch) -> None:
             f"batch: expected axes [traj, time], got shape {jnp.shape(batch.reward)}; "
             "for many data sets use jax.vmap"
         )
-
-
-def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
-    keywords = inspect.signature(function).parameters
-    return {k: p for k, p in keywords.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def check_options(options: dict[str, Any], function: Callable) -> None:
-    """Raises a ValueError unless the kernel takes these options, with these values."""
-    _refuse_unknown(options, [function])
-    _bind(function, options, jnp.zeros(()).dtype)
-
-
-def _refuse_unknown(options: dict[str, Any], users: list[Callable]) -> None:
-    known = sorted({name for function in users for name in _parameters(function)})
-    for name in options:
-        if name not in known:
-            places = " or ".join(f"`{function.__name__}`" for function in users)
-            raise ValueError(f"{name}: not an option of {places}; there are {', '.join(known)}")
-
-
-def _bind(function: Callable, settings: dict[str, Any], dtype) -> _Options:
-    """The settings that the function takes, checked, and split into traced and fixed."""
-    traced, fixed = {}, []
-    for name, parameter in _parameters(function).items():
-        if name not in settings and parameter.default is inspect.Parameter.empty:
-            raise ValueError(f"{name}: `{function.__name__}` needs this option")
-        value = settings.get(name, parameter.default)
-        if isinstance(parameter.default, bool | str):
-            _check_kind(name, value, type(parameter.default))
-            fixed.append((name, value))
-        elif value is not None:
-            traced[name] = _traced(name, value, dtype)
-    return _Options(traced, tuple(fixed))
-
-
-def _check_kind(name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(f"{name}: expected {kind.__name__}, got {value!r}")
-
-
-def _in_unit_interval(value: np.ndarray) -> np.ndarray:
-    return (value >= 0) & (value <= 1)
-
-
-_ALLOWED: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
-    "alpha": ("in [0, 1]", _in_unit_interval),
-    "discount": ("in [0, 1]", _in_unit_interval),
-    "undecided": ("in [0, 1]", _in_unit_interval),
-    "length_probs": ("in [0, 1]", _in_unit_interval),
-    "ddof": ("0 or 1", lambda value: (value == 0) | (value == 1)),
-}
-
-
-def _traced(name: str, value: Any, dtype) -> Array:
-    """The number or array as a JAX array, its values checked unless they are being traced."""
-    if not isinstance(value, Tracer):
-        try:
-            array = np.asarray(value)
-        except ValueError:
-            array = np.asarray(None)
-        if array.dtype.kind not in "fiub":
-            raise ValueError(f"{name}: expected a number or an array of numbers, got {value!r}")
-        if name in _ALLOWED:
-            meaning, allowed = _ALLOWED[name]
-            bad = array[~np.asarray(allowed(array))]
-            if bad.size:
-                raise ValueError(f"{name}: must be {meaning}, got {bad.ravel()[0]}")
-    array = jnp.asarray(value)
-    return array if array.dtype == bool else array.astype(dtype)

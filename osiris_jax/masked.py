@@ -99,6 +99,13 @@ def running_log_weights(
     return jnp.where(has_zero, -jnp.inf, running_sum(finite, reverse=reverse))
 
 
+def clip_weights(log_weight: Float[Array, "*shape"], clip) -> Float[Array, "*shape"]:
+    """Weights cut to at most `clip`; None cuts nothing."""
+    if clip is None:
+        return log_weight
+    return jnp.minimum(log_weight, jnp.log(jnp.asarray(clip, log_weight.dtype)))
+
+
 def discounts(steps: int, discount, dtype) -> Float[Array, " time"]:
     """gamma^(t-1) for t = 1..steps."""
     return jnp.asarray(discount, dtype) ** jnp.arange(steps, dtype=dtype)

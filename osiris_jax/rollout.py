@@ -7,7 +7,8 @@ chunks, nor how many others there are can change it.
 
 What is simulated is given by two pytrees. The dynamics have `reset(key)`, `observe(inner)`,
 `step(key, inner, action) -> (inner, reward, done)` and `state_of(observation)`, for one trajectory;
-the decider maps `(observation, uniform)` to `(action, log_ratio)`.
+the decider maps `(observation, uniform)` to `(action, log_ratio)`, and its `probs(observation)` are
+those of all actions under the policy that acts and under the target.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class FollowPolicy:
             return action, jnp.zeros((), log_probs.dtype)
         return action, self.target.log_probs(observation)[action] - log_probs[action]
 
+    def probs(self, observation: Array) -> tuple[Array, Array]:
+        target = self.sampler if self.target is None else self.target
+        return jnp.exp(self.sampler.log_probs(observation)), jnp.exp(target.log_probs(observation))
+
 
 class _Lanes(NamedTuple):
     """One trajectory per lane; `number` counts over all data sets, beyond the last when idle."""
@@ -61,14 +66,17 @@ class _Lanes(NamedTuple):
     inner: Any
 
 
-@partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations"))
-def _record(leaves, keys, shared, size, steps, lanes, observations) -> TrajectoryBatch:
+@partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
+def _record(leaves, keys, shared, size, steps, lanes, observations, probs) -> TrajectoryBatch:
     dynamics, decider = shared.restore(leaves)
     count, blocks = len(keys) * size, -(-steps // BLOCK)
 
     def cell(observation, action, reward, log_ratio):
         fields = {"reward": reward, "log_ratio": log_ratio, "action": action}
         fields["state"] = dynamics.state_of(observation)
+        if probs:
+            names = ("behavior_probs", "target_probs")
+            fields |= dict(zip(names, decider.probs(observation), strict=True))
         return fields | ({"observation": observation} if observations else {})
 
     def write(sink, lane: _Lanes, after: _Lanes, cells):
@@ -217,10 +225,11 @@ def record(
     steps: int,
     lanes: int,
     observations: bool,
+    probs: bool = False,
 ) -> TrajectoryBatch:
     """`size` trajectories of at most `steps` steps for each key: a batch [trial, traj, time]."""
     leaves, shared = Shared.split((dynamics, decider))
-    return _record(leaves, keys, shared, size, steps, lanes, observations)
+    return _record(leaves, keys, shared, size, steps, lanes, observations, probs)
 
 
 def outcomes(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import osiris_jax as oj
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
-from osiris_jax.estimators.stepwise import cwpdis, pdis
+from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.qhat import supplied, tabular
 
 NUM_ACTIONS = 3

@@ -13,9 +13,9 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "masked", "files", "terminal"},
-    {"stats", "networks", "qhat"},
-    {"relevance", "estimators", "estimate"},
+    {"batch", "masked", "files", "terminal", "options"},
+    {"stats", "networks", "qhat", "empirical"},
+    {"relevance", "estimators", "selection", "compose", "estimate", "diagnostics"},
     {"io", "policies"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import osiris_jax as oj
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr_from_values
-from osiris_jax.estimators.stepwise import cwpdis, pdis
+from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.relevance import relevant
 from osiris_jax.relevance.lagged import lag_edges, lagged_welch
 

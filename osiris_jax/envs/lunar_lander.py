@@ -86,6 +86,7 @@ class LunarLander:
         policy: str = "behavior",
         steps: int | None = None,
         observations: bool = True,
+        probs: bool = False,
     ) -> TrajectoryBatch:
         """Plays `n` episodes, or reads those that were played before.
 
@@ -97,6 +98,7 @@ class LunarLander:
           steps: cut episodes after so many steps; None keeps all. The time axis has a bucket
             length for the longest, but no more than `steps` or the horizon.
           observations: keep the observations too, and not only the states made from them.
+          probs: keep the probabilities of all actions under both policies too.
 
         Returns:
           A batch whose states number the cells of `bins` visited in the trial, in rising order.
@@ -125,6 +127,11 @@ class LunarLander:
         player = self._log_prob(is_greedy, policy)
         mask, observation = pad(np.ones(len(row), bool)), pad(played["observation"])
         state, num_states = _number_visited(_cells(self.bins, observation), mask)
+
+        def all_probs(policy: str) -> Array:
+            is_greedy = np.arange(self.num_actions) == played["greedy"][:, None]
+            return jnp.asarray(pad(np.exp(self._log_prob(is_greedy, policy))), float)
+
         return TrajectoryBatch(
             reward=jnp.asarray(pad(played["reward"]), float),
             mask=jnp.asarray(mask),
@@ -132,6 +139,8 @@ class LunarLander:
             action=jnp.asarray(pad(played["action"]), jnp.int32),
             state=jnp.asarray(state),
             observation=jnp.asarray(observation, float) if observations else None,
+            target_probs=all_probs("target") if probs else None,
+            behavior_probs=all_probs(policy) if probs else None,
             behavior_log_prob=jnp.asarray(pad(player), float),
             num_states=num_states,
             num_actions=self.num_actions,

@@ -20,13 +20,17 @@ from osiris_jax.policies import choose
 class FollowTable:
     """Draws from a table of probabilities; ratios come from a table too, computed in float64."""
 
-    probs: np.ndarray
+    sampler: np.ndarray
+    target: np.ndarray
     log_ratio: np.ndarray
 
     def __call__(self, state: Array, uniform: Array) -> tuple[Array, Array]:
-        action = choose(jnp.asarray(self.probs)[state], uniform)
-        place = state * self.probs.shape[1] + action
+        action = choose(jnp.asarray(self.sampler)[state], uniform)
+        place = state * self.sampler.shape[1] + action
         return action, jnp.ravel(self.log_ratio)[place]
+
+    def probs(self, state: Array) -> tuple[Array, Array]:
+        return jnp.asarray(self.sampler)[state], jnp.asarray(self.target)[state]
 
 
 class TabularWorld(World):
@@ -79,7 +83,7 @@ class TabularWorld(World):
     def decider(self, policy: Any) -> FollowTable:
         probs = self.policy_table(policy)
         target = probs if isinstance(policy, str) and policy == "target" else self.target_probs
-        return FollowTable(probs, log_ratio_table(target, probs))
+        return FollowTable(probs, target, log_ratio_table(target, probs))
 
     def policy_table(self, policy: Any) -> np.ndarray:
         """[state, action] of "behavior", "target", a table, or a policy that reads states."""

@@ -55,6 +55,7 @@ class World(ABC):
         policy: Any = "behavior",
         steps: int | None = None,
         observations: bool = True,
+        probs: bool = False,
     ) -> TrajectoryBatch:
         """Simulated trajectories; those of a key do not depend on what else is asked for.
 
@@ -67,6 +68,8 @@ class World(ABC):
             then no longer than a bucket length for the longest. Under `jit` it has `steps`, or
             the horizon.
           observations: record observations, where they are not the state itself.
+          probs: record the probabilities of all actions under both policies too, which doubly
+            robust estimators need.
 
         Example:
           >>> batch = oj.make("dilly-dallying").rollout(jax.random.key(0), 25)
@@ -82,6 +85,7 @@ class World(ABC):
             steps=cap if traced else self.steps_needed(keys, n, policy=policy, cap=cap),
             lanes=self.lanes(len(keys) * n),
             observations=observations and self._has_observations,
+            probs=probs,
         )
         if not traced:
             batch = trim(batch, bucket_length)

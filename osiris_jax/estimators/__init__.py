@@ -5,9 +5,12 @@ log-ratios are an argument of their own so that any estimator can be given some 
 zero: that is OSIRIS. To add one, write the function and add its line here.
 """
 
+from osiris_jax.estimators.conditional import rcis
+from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.incremental import incris
+from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
-from osiris_jax.estimators.stepwise import cwpdis, pdis
+from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, wis
 
 ESTIMATORS = {
@@ -19,7 +22,15 @@ ESTIMATORS = {
     "phwis": phwis,
     "incris": incris,
     "mis": mis,
+    "rcis": rcis,
+    "dr": dr,
+    "wdr": wdr,
+    "dm": dm,
+    "stepwise": stepwise,
+    "stepwise-dr": stepwise_dr,
 }
+
+WITHOUT_RATIOS = ("mc", "dm")
 
 OMISSION_PREFIX = "osiris-"
 OMISSION_SHORT = {"osiris": "osiris-is", "osirwis": "osiris-wis"}
@@ -37,7 +48,10 @@ def parse_name(name: str) -> tuple[str, bool]:
             f"estimator: {name!r} is unknown; there are {', '.join(ESTIMATORS)}, each also as "
             f"{OMISSION_PREFIX}<name>, and {' and '.join(OMISSION_SHORT)}"
         )
-    return plain, long != plain
+    omits = long != plain
+    if omits and plain == "dm":
+        raise ValueError("estimator: `dm` uses no ratios, so there is no `osiris-dm`")
+    return plain, omits
 
 
 __all__ = ["ESTIMATORS", "parse_name"]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.qhat import QHAT, StepValues, supplied
+from osiris_jax.qhat import step_values
 
 
 def dr(
@@ -23,25 +23,28 @@ def dr(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    folds: int = 2,
+    q_folds: int = 2,
     smoothing=1.0,
+    key=None,
 ) -> Float[Array, ""]:
     """Step-wise doubly robust: per-decision IS of what Q-hat does not predict (Jiang & Li 2016).
 
     The mean over trajectories of
     sum_t gamma^(t-1) [rho_{1:t} (r_t - Qhat(s_t, a_t)) + rho_{1:t-1} Vhat(s_t)],
     where Vhat(s_t) = sum_a pi_e(a|s_t) Qhat(s_t, a). Unbiased for any Q-hat that does not depend on
-    the trajectory it corrects: one supplied, or one fitted with at least 2 folds.
+    the trajectory it corrects: one supplied, or one fitted with at least 2 q_folds.
 
     Args:
       q: Q-hat as a table, [state, action] or [time, state, action]; by default it is fitted.
       q_steps: Q-hat as [traj, time, action] instead.
       fit: how Q-hat is fitted, a name in `QHAT`.
-      folds: of the fit, see `qhat.tabular`.
-      smoothing: of the fit, see `qhat.tabular`.
+      q_folds: the fit for trajectory i uses those j with j mod q_folds other than i mod q_folds;
+        0 uses all data.
+      smoothing: of a tabular fit, see `qhat.tabular`.
+      key: of a fit that is random, consumed.
     """
-    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
-    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
+    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
     log_weight, log_before = _weights_now_and_before(batch, log_ratio)
     age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
     log_discount = xlogy(age, jnp.asarray(discount, batch.dtype))[None, None]
@@ -58,16 +61,17 @@ def wdr(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    folds: int = 2,
+    q_folds: int = 2,
     smoothing=1.0,
+    key=None,
 ) -> Float[Array, ""]:
     """Weighted doubly robust: `dr` with weights normalised at each t (Thomas & Brunskill 2016).
 
     A finished trajectory keeps its final weight in the normaliser, as in `cwpdis`. Options as
     for `dr`.
     """
-    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
-    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
+    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
     log_weight, log_before = _weights_now_and_before(batch, log_ratio)
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     mean_by_time = jax.vmap(masked.weighted_mean, in_axes=1)
@@ -83,28 +87,18 @@ def dm(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    folds: int = 2,
+    q_folds: int = 2,
     smoothing=1.0,
+    key=None,
 ) -> Float[Array, ""]:
     """Direct method: the mean of Vhat in the first states, ratios ignored (Jiang & Li 2016).
 
     Options as for `dr`.
     """
     del log_ratio
-    fitting = {"fit": fit, "folds": folds, "smoothing": smoothing}
-    value = _step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
+    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
     return value.v[:, 0].mean()
-
-
-def _step_values(
-    batch: TrajectoryBatch, *, discount, q: Any, q_steps: Any, fit: str, **options: Any
-) -> StepValues:
-    """Q-hat as supplied, or else fitted."""
-    if q is not None or q_steps is not None:
-        return supplied(batch, q=q, q_steps=q_steps)
-    if fit not in QHAT:
-        raise ValueError(f"fit: {fit!r} is unknown; there are {', '.join(QHAT)}")
-    return QHAT[fit](batch, discount=discount, **options)
 
 
 def _weights_now_and_before(

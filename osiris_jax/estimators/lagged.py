@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.qhat import step_values
 from osiris_jax.relevance.lagged import lag_bins
 
 
@@ -46,6 +47,31 @@ def stepwise(
     mean_reward = jax.vmap(masked.weighted_mean, in_axes=1)(log_weight, reward)
     mean_reward = masked.fill(masked.alive(batch.mask), mean_reward)
     return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, reward.dtype))
+
+
+def stepwise_dr(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    theta: Shaped[Array | np.ndarray, "lag state"] | None = None,
+    exact_lags: int = 16,
+    q: Any = None,
+    q_steps: Any = None,
+    fit: str = "tabular",
+    q_folds: int = 2,
+    smoothing=1.0,
+    key=None,
+) -> Float[Array, ""]:
+    """Doubly robust step-wise OSIRIS: what Q-hat misses, by lag (Shen et al. 2021, corrected).
+
+    See `stepwise_dr_from_values`; theta and exact_lags as for `stepwise`, the rest as for `dr`.
+    """
+    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
+    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    return stepwise_dr_from_values(
+        batch, log_ratio, theta, value.q, value.v, discount=discount, exact_lags=exact_lags
+    )
 
 
 def stepwise_dr_from_values(

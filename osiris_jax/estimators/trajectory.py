@@ -20,19 +20,27 @@ def mc(
 
 
 def importance_sampling(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
-    """Importance sampling: mean of g rho (Precup, Sutton & Singh 2000)."""
-    log_weight = masked.log_weights(log_ratio, batch.mask)
+    """Importance sampling: mean of g rho (Precup, Sutton & Singh 2000).
+
+    Args:
+      clip: weights above it are cut to it (Ionides 2008); None cuts nothing.
+    """
+    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
     value = masked.returns(batch.reward, batch.mask, discount)
     return masked.scaled_sum(log_weight, value / len(value))
 
 
 def wis(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
-    """Weighted importance sampling: sum g rho / sum rho (Precup, Sutton & Singh 2000)."""
-    log_weight = masked.log_weights(log_ratio, batch.mask)
+    """Weighted importance sampling: sum g rho / sum rho (Precup, Sutton & Singh 2000).
+
+    Args:
+      clip: as for `importance_sampling`.
+    """
+    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
     return masked.weighted_mean(log_weight, masked.returns(batch.reward, batch.mask, discount))
 
 
@@ -42,16 +50,18 @@ def phwis(
     *,
     discount=1.0,
     length_probs: Float[Array, " length"] | None = None,
+    clip=None,
 ) -> Float[Array, ""]:
     """Per-horizon WIS: WIS among equal lengths, averaged (Doroudi, Thomas & Brunskill 2017).
 
     Args:
       length_probs: probability of each length 0, 1, 2, ..., in place of the share of each
         length in the data. A length that can happen but was not seen makes the estimate NaN.
+      clip: as for `importance_sampling`.
     """
     num_lengths = batch.mask.shape[1] + 1
     length = masked.lengths(batch.mask)
-    log_weight = masked.log_weights(log_ratio, batch.mask)
+    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
     value = masked.returns(batch.reward, batch.mask, discount)
     wis_by_length = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
     if length_probs is None:

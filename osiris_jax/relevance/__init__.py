@@ -1,17 +1,43 @@
 """Relevance: which states' actions matter to the return, and the registry of tests.
 
-Every test takes `(batch, **options)` and returns p-values, [state] or [traj, state]. Small means
-relevant; p-values do not depend on alpha, so one test serves a whole grid of levels. To add a
-test, write the function and add its line here.
+Every test takes `(batch, **options)` and returns evidence: p-values, [state] or [traj, state],
+small where a state is relevant; or, for those in `THRESHOLDS`, a statistic that is large there.
+Evidence does not depend on the level, so one test serves a whole grid of levels. To add a test,
+write the function and add its line here.
 """
 
-from osiris_jax.relevance.omission import keep_steps, omit, relevant
-from osiris_jax.relevance.tests import oracle, smirnov, welch
+from osiris_jax.relevance.lagged import RELEVANCE_BY_LAG
+from osiris_jax.relevance.omission import (
+    AtSteps,
+    above,
+    at_steps,
+    composite,
+    keep_steps,
+    most_relevant,
+    omit,
+    relevant,
+)
+from osiris_jax.relevance.tests import effect, oracle, smirnov, welch
 
 RELEVANCE = {
     "welch": welch,
     "smirnov": smirnov,
+    "effect": effect,
     "oracle": oracle,
 }
 
-__all__ = ["RELEVANCE", "keep_steps", "omit", "relevant"]
+THRESHOLDS = {"effect": 0.2}
+
+__all__ = [
+    "RELEVANCE",
+    "RELEVANCE_BY_LAG",
+    "THRESHOLDS",
+    "AtSteps",
+    "above",
+    "at_steps",
+    "composite",
+    "keep_steps",
+    "most_relevant",
+    "omit",
+    "relevant",
+]

@@ -151,7 +151,7 @@ def _ahead(x: Shaped[Array, "traj time"], steps: Int[Array, ""]) -> Shaped[Array
 
 def _blocks(batch: TrajectoryBatch, paths: _Paths, discount, *, widest: int) -> _Pool:
     """[power, traj, time] pools over windows of 1, 2, 4, ... steps, enough for the widest."""
-    reward = scale_to_unit(masked.fill(batch.mask, batch.reward))
+    reward, _ = scale_to_unit(masked.fill(batch.mask, batch.reward))
     steps = _Pool(reward, jnp.zeros_like(reward), paths.log_weight, paths.log_rest)
 
     def double(block: _Pool, power: Int[Array, ""]) -> tuple[_Pool, _Pool]:
@@ -207,4 +207,5 @@ def _seen_from(
     value = masked.fill(counts, _ahead(window.value, first))
     rest = _ahead(window.log_rest, first) - origin.log_rest
     log_weight, lost = masked.two_sum(_ahead(window.log_weight, first), -origin.log_weight)
-    return weigh_by_state(value, log_weight + (lost + rest), visit.state, visit.used, num_states)
+    log_weight = log_weight + (lost + rest)
+    return weigh_by_state(value, log_weight, visit.state, visit.used, num_states)[0]

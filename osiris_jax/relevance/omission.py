@@ -1,13 +1,22 @@
-"""From p-values to the log-ratios that are kept: the whole of OSIRIS."""
+"""From evidence of relevance to the log-ratios that are kept: the whole of OSIRIS."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+
+
+class AtSteps(NamedTuple):
+    """Evidence, or a map, given for every step instead of every state."""
+
+    value: Shaped[Array, "*rows traj time"]
 
 
 def relevant(pvalue: Float[Array, "*shape"], alpha) -> Bool[Array, "*shape"]:
@@ -20,12 +29,37 @@ def relevant(pvalue: Float[Array, "*shape"], alpha) -> Bool[Array, "*shape"]:
     return (pvalue <= widened) & (alpha > 0)
 
 
-def keep_steps(
-    keep: Bool[Array, "*rows state"], batch: TrajectoryBatch
-) -> Bool[Array, "traj time"]:
-    """The map's value at every step; the map is [state], or [traj, state] with one row for each."""
+def above(statistic: Any, threshold) -> Any:
+    """theta = [statistic > threshold], for evidence that is not a p-value."""
+    return jax.tree.map(lambda x: x > jnp.asarray(threshold, x.dtype), statistic)
+
+
+def at_steps(by_state: Any, batch: TrajectoryBatch) -> Shaped[Array, "traj time"]:
+    """The value at every step of what is given by [state], by [traj, state], or by step."""
+    if isinstance(by_state, AtSteps):
+        return by_state.value
     state = masked.fill(batch.mask, batch.require("state", "omission by state"))
-    return keep[state] if keep.ndim == 1 else jnp.take_along_axis(keep, state, axis=1)
+    if by_state.ndim == 1:
+        return by_state[state]
+    return jnp.take_along_axis(by_state, state, axis=1)
+
+
+def keep_steps(keep: Any, batch: TrajectoryBatch) -> Bool[Array, "traj time"]:
+    """The map's value at every step."""
+    return at_steps(keep, batch)
+
+
+def most_relevant(
+    keep: Bool[Array, "traj time"], evidence: Float[Array, "traj time"], max_kept
+) -> Bool[Array, "traj time"]:
+    """Of the steps kept, the `max_kept` of each trajectory with the least evidence value.
+
+    Ties go to the earlier step. For a statistic that is large where a state is relevant, give
+    its negative.
+    """
+    order = jnp.argsort(jnp.where(keep, evidence, jnp.inf), axis=1, stable=True)
+    rank = jnp.argsort(order, axis=1)
+    return keep & (rank < max_kept)
 
 
 def omit(
@@ -33,3 +67,18 @@ def omit(
 ) -> Float[Array, "*shape"]:
     """The log-ratios with those not kept set to 0, that is, their ratios to 1."""
     return jnp.where(keep, log_ratio, 0)
+
+
+def composite(batch: TrajectoryBatch, keep: Bool[Array, "traj time"]) -> TrajectoryBatch:
+    """The batch as data of the composite policy: the target's where kept, else the behaviour's.
+
+    Omission is evaluation of that policy (Shen et al. 2021, lemma on composite policies). Where
+    the behaviour's probabilities are not known, the action taken stands for them.
+    """
+    if batch.target_probs is None:
+        return batch
+    behavior = batch.behavior_probs
+    if behavior is None:
+        action = masked.fill(batch.mask, batch.require("action", "a composite policy"))
+        behavior = jax.nn.one_hot(action, batch.target_probs.shape[-1], dtype=batch.dtype)
+    return batch.replace(target_probs=jnp.where(keep[..., None], batch.target_probs, behavior))

@@ -9,14 +9,15 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked
+from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
 
 WEIGHTINGS = ("to-go", "future", "none")
+CLASSES = ("ratio", "return")
 
 
 class Visits(NamedTuple):
-    """One sample x per visit (i, t), in two groups by whether the action's ratio exceeds 1.
+    """One sample x per visit (i, t), in two groups by the class of the action taken.
 
     `value` is x divided by a scale of its state's own: the tests do not see scales.
     """
@@ -25,27 +26,80 @@ class Visits(NamedTuple):
     above: Bool[Array, "traj time"]
     state: Int[Array, "traj time"]
     used: Bool[Array, "traj time"]
+    log_scale: Float[Array, " state"]
 
 
-def visits(batch: TrajectoryBatch, *, weighting: str, discount, first_visit: bool) -> Visits:
-    """x = g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none")."""
-    if weighting not in WEIGHTINGS:
-        names = ", ".join(f'"{name}"' for name in WEIGHTINGS)
-        raise ValueError(f"weighting: {weighting!r} is not one of {names}")
+def visits(
+    batch: TrajectoryBatch,
+    *,
+    weighting: str,
+    discount,
+    first_visit: bool,
+    classes: str = "ratio",
+) -> Visits:
+    """x = g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none").
+
+    The classes of actions: "ratio", whether rho_t > 1; "return", whether more than half of the
+    action's visits to the state exceed the median x there.
+    """
+    _check_word("weighting", weighting, WEIGHTINGS)
+    _check_word("classes", classes, CLASSES)
     purpose = "relevance by state"
     state = masked.fill(batch.mask, batch.require("state", purpose))
     log_ratio = batch.require("log_ratio", purpose)
-    to_go = scale_to_unit(masked.returns_to_go(batch.reward, batch.mask, discount))
+    to_go, exponent = scale_to_unit(masked.returns_to_go(batch.reward, batch.mask, discount))
+    log_scale = jnp.full(batch.num_states, exponent * jnp.log(2.0), to_go.dtype)
     used = first_visits(state, batch.mask, batch.num_states) if first_visit else batch.mask
     if weighting == "none":
         value = to_go
     else:
-        log_weight = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
-        if weighting == "future":
-            log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
-        value = weigh_by_state(to_go, log_weight, state, used, batch.num_states)
-    above = masked.fill(batch.mask, log_ratio) > 0
-    return Visits(masked.fill(used, value), above, state, used)
+        log_weight = log_weights_of(batch, weighting)
+        value, peak = weigh_by_state(to_go, log_weight, state, used, batch.num_states)
+        log_scale = log_scale + peak
+    value = masked.fill(used, value)
+    if classes == "ratio":
+        above = masked.fill(batch.mask, log_ratio) > 0
+    else:
+        action = masked.fill(batch.mask, batch.require("action", "classes of actions by return"))
+        above = _above_median_by_action(value, action, state, used, batch)
+    return Visits(value, above, state, used, log_scale)
+
+
+def log_weights_of(batch: TrajectoryBatch, weighting: str) -> Float[Array, "traj time"]:
+    """The log of what a return to go is weighed by: rho_{t:T}, rho_{t+1:T} or 1."""
+    if weighting == "none":
+        return jnp.zeros_like(batch.reward)
+    log_ratio = batch.require("log_ratio", "a weighted return to go")
+    log_weight = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
+    if weighting == "future":
+        log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
+    return log_weight
+
+
+def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        names = ", ".join(f'"{name}"' for name in words)
+        raise ValueError(f"{option}: {word!r} is not one of {names}")
+
+
+def _above_median_by_action(
+    value: Float[Array, "traj time"],
+    action: Int[Array, "traj time"],
+    state: Int[Array, "traj time"],
+    used: Bool[Array, "traj time"],
+    batch: TrajectoryBatch,
+) -> Bool[Array, "traj time"]:
+    """Whether most visits with the same action in the same state exceed the state's median."""
+    num_pairs = batch.num_states * batch.num_actions
+    median = stats.segment_median(
+        value.ravel(), jnp.where(used, state, batch.num_states).ravel(), batch.num_states
+    )
+    votes = jnp.where(value > median[state], 1, -1)
+    pair = state * batch.num_actions + action
+    balance = jax.ops.segment_sum(
+        votes.ravel(), jnp.where(used, pair, num_pairs).ravel(), num_pairs
+    )
+    return balance[pair] > 0
 
 
 def first_visits(
@@ -60,10 +114,12 @@ def first_visits(
     return mask & (jnp.take_along_axis(earliest, state, axis=1) == time)
 
 
-def scale_to_unit(x: Float[Array, "traj time"]) -> Float[Array, "traj time"]:
-    """x over a power of two near its largest size, which is exact: squares cannot overflow."""
+def scale_to_unit(
+    x: Float[Array, "traj time"],
+) -> tuple[Float[Array, "traj time"], Int[Array, ""]]:
+    """x over a power of two near its largest size, which is exact, and the power's exponent."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(x)))
-    return jnp.ldexp(x, -exponent)
+    return jnp.ldexp(x, -exponent), exponent
 
 
 def weigh_by_state(
@@ -72,12 +128,13 @@ def weigh_by_state(
     state: Int[Array, "traj time"],
     used: Bool[Array, "traj time"],
     num_states: int,
-) -> Float[Array, "traj time"]:
-    """value * exp(log_weight) over the largest such product of the state."""
+) -> tuple[Float[Array, "traj time"], Float[Array, " state"]]:
+    """value * exp(log_weight) over the largest such product of the state, and that one's log."""
     counts = used & (value != 0) & (log_weight > -jnp.inf)
     log_size = jnp.where(
         counts, log_weight + jnp.log(jnp.abs(jnp.where(counts, value, 1))), -jnp.inf
     )
     peak = jax.ops.segment_max(log_size.ravel(), state.ravel(), num_states)
-    shift = jnp.where(jnp.isfinite(peak), peak, 0)[state]
-    return jnp.where(counts, value * jnp.exp(jnp.where(counts, log_weight - shift, 0)), 0)
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    relative = jnp.exp(jnp.where(counts, log_weight - peak[state], 0))
+    return jnp.where(counts, value * relative, 0), peak

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
-from osiris_jax import stats
+from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.relevance.samples import Visits, visits
+
+
+class Folds(NamedTuple):
+    """Into which fold each trajectory falls; its own map is found from all other folds."""
+
+    of_trajectory: Int[Array, " traj"]
+    number: int
 
 
 def welch(
@@ -20,7 +29,9 @@ def welch(
     discount=1.0,
     undecided=1.0,
     first_visit: bool = False,
+    classes: str = "ratio",
     leave_one_out: bool = False,
+    folds: int = 0,
 ) -> Float[Array, "*rows state"]:
     """Welch's t-test of what follows actions with rho > 1 against the rest (Shen et al. 2021).
 
@@ -30,30 +41,25 @@ def welch(
       discount: gamma in [0, 1].
       undecided: p-value of a state that the test cannot decide (a group is empty, or 0 / 0).
       first_visit: use only a trajectory's first visit to a state, which makes samples independent.
+      classes: how actions are divided into two groups, see `visits`.
       leave_one_out: a row of p-values for each trajectory, from the data without it.
+      folds: a row of p-values for each trajectory i, from those j with j mod folds != i mod folds;
+        0 for one row from all data.
     """
-    visit = visits(batch, weighting=weighting, discount=discount, first_visit=first_visit)
-    pvalue = welch_of_visits(visit, batch.num_states, ddof=ddof, leave_one_out=leave_one_out)
-    return decide(pvalue, undecided)
+    visit = visits(
+        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
+    )
+    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
+    return decide(welch_of_visits(visit, batch.num_states, left_out, ddof=ddof), undecided)
 
 
 def welch_of_visits(
-    visit: Visits, num_states: int, *, ddof=1, leave_one_out: bool = False
+    visit: Visits, num_states: int, left_out: Folds | None = None, *, ddof=1
 ) -> Float[Array, "*rows state"]:
     """Welch's p-value in every state, NaN where it is undefined."""
-    num_trajectories, num_groups = len(visit.state), 2 * num_states
-    place = jnp.where(visit.used, visit.state, num_states).ravel()
-    value = stats.from_segment_origin(visit.value.ravel(), place, num_states)
-    group = 2 * visit.state + visit.above
-    rows = num_trajectories if leave_one_out else 1
-    row = jnp.arange(num_trajectories)[:, None] if leave_one_out else 0
-    segment = jnp.where(visit.used, group + num_groups * row, rows * num_groups)
-    moments = stats.segment_moments(value, segment.ravel(), rows * num_groups)
-    by_row = stats.Moments(*(x.reshape(rows, num_states, 2) for x in moments))
-    by_row = stats.leave_one_out(by_row) if leave_one_out else by_row
-    below, above = (stats.Moments(*(x[..., side] for x in by_row)) for side in (0, 1))
+    below, above = moments_by_class(visit, num_states, left_out)
     pvalue = stats.welch_from_moments(above, below, ddof=ddof).pvalue
-    return pvalue if leave_one_out else pvalue[0]
+    return pvalue[0] if left_out is None else pvalue[left_out.of_trajectory]
 
 
 def smirnov(
@@ -63,23 +69,95 @@ def smirnov(
     discount=1.0,
     undecided=1.0,
     first_visit: bool = False,
+    classes: str = "ratio",
     leave_one_out: bool = False,
+    folds: int = 0,
 ) -> Float[Array, "*rows state"]:
     """Smirnov's two-sample test in place of Welch's (Shen et al. 2021, appendix).
 
     Options as for `welch`. Exact where the product of the group sizes is at most 250,000.
     """
-    visit = visits(batch, weighting=weighting, discount=discount, first_visit=first_visit)
+    visit = visits(
+        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
+    )
+    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
 
     def pvalues(used: Bool[Array, "traj time"]) -> Float[Array, " state"]:
         return decide(
             smirnov_of_visits(visit._replace(used=used), batch.num_states).pvalue, undecided
         )
 
-    if not leave_one_out:
+    if left_out is None:
         return pvalues(visit.used)
-    rows = jnp.arange(len(visit.used))
-    return lax.map(lambda left_out: pvalues(visit.used & (rows != left_out)[:, None]), rows)
+    fold = left_out.of_trajectory
+    without = lax.map(
+        lambda k: pvalues(visit.used & (fold != k)[:, None]), jnp.arange(left_out.number)
+    )
+    return without[fold]
+
+
+def effect(
+    batch: TrajectoryBatch,
+    *,
+    weighting: str = "to-go",
+    discount=1.0,
+    first_visit: bool = False,
+    classes: str = "ratio",
+    leave_one_out: bool = False,
+    folds: int = 0,
+    shrink: bool = True,
+) -> Float[Array, "*rows state"]:
+    """Effect size: the groups' difference of means over the spread of returns, not a p-value.
+
+    The difference d, known with standard error e, is shrunk to max(0, |d| - e^2 / |d|), as James
+    and Stein do, so that what noise alone would show counts little. A state that Welch's test
+    could not decide has effect 0. Options as for `welch`; a state is kept above a threshold.
+
+    Args:
+      shrink: False for the plain |d|.
+    """
+    visit = visits(
+        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
+    )
+    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
+    below, above = moments_by_class(visit, batch.num_states, left_out)
+    gap = jnp.abs(above.mean - below.mean)
+    error = above.variance() / above.size + below.variance() / below.size
+    decided = (above.size > 1) & (below.size > 1) & (gap > 0)
+    safe_gap = jnp.where(decided, gap, 1)
+    shrunk = jnp.maximum(safe_gap - jnp.where(decided, error, 0) / safe_gap, 0) if shrink else gap
+    spread = jnp.std(masked.returns(batch.reward, batch.mask, discount))
+    size = shrunk * jnp.exp(visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)
+    size = jnp.where(decided, size, 0)
+    return size[0] if left_out is None else size[left_out.of_trajectory]
+
+
+def folds_of(num_trajectories: int, *, folds: int, leave_one_out: bool) -> Folds | None:
+    """Folds by i mod `folds`, or one for each trajectory; None where nothing is left out."""
+    if folds < 0 or folds == 1:
+        raise ValueError(f"folds: expected 0, or 2 and more, got {folds}")
+    if leave_one_out and folds:
+        raise ValueError("folds: leave_one_out already leaves out each trajectory by itself")
+    number = num_trajectories if leave_one_out else folds
+    return Folds(jnp.arange(num_trajectories) % number, number) if number else None
+
+
+def moments_by_class(
+    visit: Visits, num_states: int, left_out: Folds | None
+) -> tuple[stats.Moments, stats.Moments]:
+    """Moments [fold, state] of the samples below and above, of all folds but that of the row."""
+    everything = Folds(jnp.zeros(len(visit.state), jnp.int32), 1)
+    fold, num_folds = left_out or everything
+    num_groups = 2 * num_states
+    place = jnp.where(visit.used, visit.state, num_states).ravel()
+    value = stats.from_segment_origin(visit.value.ravel(), place, num_states)
+    group = 2 * visit.state + visit.above + num_groups * fold[:, None]
+    segment = jnp.where(visit.used, group, num_folds * num_groups)
+    moments = stats.segment_moments(value, segment.ravel(), num_folds * num_groups)
+    by_fold = stats.Moments(*(x.reshape(num_folds, num_states, 2) for x in moments))
+    by_fold = stats.leave_one_out(by_fold) if left_out is not None else by_fold
+    below, above = (stats.Moments(*(x[..., side] for x in by_fold)) for side in (0, 1))
+    return below, above
 
 
 def smirnov_of_visits(visit: Visits, num_states: int) -> stats.SmirnovResult:

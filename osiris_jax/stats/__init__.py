@@ -5,6 +5,7 @@ from osiris_jax.stats.moments import (
     from_segment_origin,
     leave_one_out,
     merge,
+    segment_median,
     segment_moments,
 )
 from osiris_jax.stats.smirnov import SmirnovResult, segment_smirnov, smirnov
@@ -18,6 +19,7 @@ __all__ = [
     "from_segment_origin",
     "leave_one_out",
     "merge",
+    "segment_median",
     "segment_moments",
     "segment_smirnov",
     "smirnov",

@@ -65,6 +65,18 @@ def segment_moments(
     return Moments(size, origin + shift, jnp.where(constant, 0, squares))
 
 
+def segment_median(
+    value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
+) -> Float[Array, " segment"]:
+    """The median of each segment, the mean of the two middle values where there are two."""
+    ordered = value[jnp.lexsort((value, segment))]
+    size = jax.ops.segment_sum(jnp.ones_like(segment), segment, num_segments)
+    first = jnp.cumsum(size) - size
+    low = ordered[jnp.minimum(first + (size - 1) // 2, len(value) - 1)]
+    high = ordered[jnp.minimum(first + size // 2, len(value) - 1)]
+    return low + (high - low) / 2
+
+
 def _of_segment(x: Array, segment: Int[Array, " item"]) -> Array:
     return x.at[segment].get(mode="fill", fill_value=0)
 

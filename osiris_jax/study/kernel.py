@@ -12,16 +12,41 @@ import numpy as np
 from jax import Array, random
 from jax.sharding import Mesh, PartitionSpec
 
+from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch, bucket_length
 from osiris_jax.envs.world import World
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.relevance import RELEVANCE, keep_steps, omit, relevant
+from osiris_jax.options import keywords
+from osiris_jax.relevance import THRESHOLDS
 from osiris_jax.rollout import Shared, outcomes, record
-from osiris_jax.study.plan import MAP_LEVEL, MAPS, ON_POLICY, TRUE_TOLERANCE, Study
+from osiris_jax.study.plan import (
+    MAP_LEVEL,
+    MAPS,
+    OF_OMISSION,
+    ON_POLICY,
+    TRUE_TOLERANCE,
+    Study,
+)
 
-_TARGET_STREAM = 2**32 - 3
+_TARGET_STREAM, _METHOD_STREAM = 2**32 - 3, 2**32 - 5
 ARRAYS, ARRAYS_PER_LEVEL = 16, 3
 Options = tuple[tuple[str, Any], ...]
+
+
+class Test(NamedTuple):
+    """A relevance test of a study.
+
+    Attributes:
+      name: in the registry, or one of `MAPS`.
+      options: for each estimator after omission, in their order.
+      max_kept: the most ratios kept of a trajectory, or None.
+      thresholds: its levels, if it has thresholds.
+    """
+
+    name: str
+    options: tuple[Options, ...]
+    max_kept: int | None
+    thresholds: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +56,11 @@ class Recipe:
     sizes: tuple[int, ...]
     plain: tuple[tuple[str, Options], ...]
     omitting: tuple[tuple[str, Options], ...]
-    tests: tuple[tuple[str, Options], ...]
+    tests: tuple[Test, ...]
+    methods: tuple[str, ...]
     on_policy: int | None
     discount: float
+    probs: bool
 
 
 class Inputs(NamedTuple):
@@ -52,13 +79,25 @@ def recipe_of(study: Study) -> Recipe:
             continue
         name, omits = parse_name(named.name)
         (omitting if omits else plain).append((name, named.options))
-    tests = [
-        (test.name, () if test.name in MAPS else tuple(study.test_options(test).items()))
-        for test in (study.tests if study.omits else ())
-    ]
+    tests = [_test_of(study, test, omitting) for test in (study.tests if study.omits else ())]
     return Recipe(
-        study.sizes, tuple(plain), tuple(omitting), tuple(tests), on_policy, study.discount
+        sizes=study.sizes,
+        plain=tuple(plain),
+        omitting=tuple(omitting),
+        tests=tuple(tests),
+        methods=study.methods,
+        on_policy=on_policy,
+        discount=study.discount,
+        probs=study.needs_probs,
     )
+
+
+def _test_of(study: Study, test: Any, omitting: list) -> Test:
+    if test.name in MAPS:
+        return Test(test.name, ((),) * len(omitting), None, ())
+    options = [tuple(study.test_options(test, estimator).items()) for estimator, _ in omitting]
+    thresholds = study.thresholds_of(test) if test.name in THRESHOLDS else ()
+    return Test(test.name, tuple(options), dict(test.options).get(OF_OMISSION), thresholds)
 
 
 def inputs_of(study: Study) -> Inputs:
@@ -70,39 +109,76 @@ def inputs_of(study: Study) -> Inputs:
         elif test.name == "true":
             tolerance = dict(test.options).get("tolerance", TRUE_TOLERANCE)
             maps.append(study.world.exact(study.discount).relevance(tolerance))
-    return Inputs(np.asarray(study.alphas, float), tuple(np.asarray(keep) for keep in maps))
+    return Inputs(np.asarray(study.levels, float), tuple(np.asarray(keep) for keep in maps))
 
 
 def of_data_set(
-    recipe: Recipe, inputs: Inputs, batch: TrajectoryBatch, on_policy: Array | None
+    recipe: Recipe, inputs: Inputs, key: Array, batch: TrajectoryBatch, on_policy: Array | None
 ) -> Array:
-    """[cell] the values of all sizes, in the order of `Study.cells`."""
-    return jnp.concatenate([_of_size(recipe, inputs, batch, on_policy, n) for n in recipe.sizes])
+    """[cell] the values of all sizes, in the order of `Study.cells`.
+
+    The key is the trial's; what is random in a method has a stream of its own.
+    """
+    key = random.fold_in(key, _METHOD_STREAM)
+    by_size = [_of_size(recipe, inputs, key, batch, on_policy, size) for size in recipe.sizes]
+    return jnp.concatenate(by_size)
 
 
-def _of_size(recipe: Recipe, inputs: Inputs, batch, on_policy, size: int) -> Array:
+def _of_size(recipe: Recipe, inputs: Inputs, key, batch, on_policy, size: int) -> Array:
     batch = jax.tree.map(lambda field: field[:size], batch)
-    plain = [_estimate(recipe, batch, batch.log_ratio, *entry)[None] for entry in recipe.plain]
+    key = random.fold_in(key, size)
+    common = {"discount": recipe.discount, "key": key}
+    values = []
+    for name, options in recipe.plain:
+        settings = _taken(ESTIMATORS[name], common, options)
+        values.append(ESTIMATORS[name](batch, batch.log_ratio, **settings)[None])
     if recipe.on_policy is not None and on_policy is not None:
-        plain.insert(recipe.on_policy, on_policy[:size].mean()[None])
-    maps, values = iter(inputs.maps), plain
-    for name, options in recipe.tests:
-        if name in MAPS:
-            pvalue, levels = RELEVANCE["oracle"](batch, keep=next(maps)), jnp.full(1, MAP_LEVEL)
-        else:
-            pvalue, levels = RELEVANCE[name](batch, **dict(options)), inputs.alphas
-
-        def at_level(alpha: Array, pvalue=pvalue) -> Array:
-            log_ratio = omit(batch.log_ratio, keep_steps(relevant(pvalue, alpha), batch))
-            return jnp.stack([_estimate(recipe, batch, log_ratio, *e) for e in recipe.omitting])
-
-        values.append(jax.vmap(at_level)(jnp.asarray(levels, batch.dtype)).T.ravel())
+        values.insert(recipe.on_policy, on_policy[:size].mean()[None])
+    maps = iter(inputs.maps)
+    for test in recipe.tests:
+        keep = next(maps) if test.name in MAPS else None
+        for place, entry in enumerate(recipe.omitting):
+            values += _after_omission(recipe, inputs, common, batch, test, keep, place, *entry)
     return jnp.concatenate(values)
 
 
-def _estimate(recipe: Recipe, batch, log_ratio, name: str, options: Options) -> Array:
-    settings = {"discount": recipe.discount, **dict(options)}
-    return ESTIMATORS[name](batch, log_ratio, **settings)
+def _after_omission(
+    recipe: Recipe, inputs: Inputs, common, batch, test: Test, keep, place: int, name, options
+) -> list[Array]:
+    """The values of one estimator under one test, at all its levels and chosen ones."""
+    settings = _taken(ESTIMATORS[name], common, options)
+    if keep is not None:
+        evidence = compose.gather(batch, name, "oracle", keep=keep)
+        return [compose.values_at(batch, name, evidence, jnp.full(1, MAP_LEVEL), **settings)]
+
+    def gather(data: TrajectoryBatch) -> compose.Evidence:
+        function = compose.test_for(name, test.name)
+        taken = _taken(function, common, test.options[place])
+        return compose.gather(data, name, test.name, **taken)
+
+    evidence = gather(batch)
+    settings["max_kept"] = test.max_kept
+    levels = jnp.asarray(test.thresholds or inputs.alphas, batch.dtype)
+    values = [compose.values_at(batch, name, evidence, levels, **settings)]
+    grid = selection.THRESHOLDS if test.thresholds else selection.ALPHAS
+    for method in recipe.methods:
+        choice = compose.choose(
+            batch,
+            name,
+            evidence,
+            jnp.asarray(grid, batch.dtype),
+            method=method,
+            gather_again=gather,
+            method_options=_taken(selection.SELECTION[method], common, ()),
+            **settings,
+        )
+        values.append(choice.value[None])
+    return values
+
+
+def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The study's settings that the function takes, and the options written behind its name."""
+    return {k: v for k, v in common.items() if k in keywords(function)} | dict(options)
 
 
 class Engine:
@@ -125,8 +201,11 @@ class Engine:
         steps = world.horizon
         if isinstance(world, World):
             steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
-        levels = len(self.inputs.alphas) * len(self.recipe.omitting)
+        chosen = len(self.recipe.methods) * len(selection.ALPHAS)
+        levels = (len(self.inputs.alphas) + chosen) * len(self.recipe.omitting)
         arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
+        if self.recipe.probs:
+            arrays += ARRAYS_PER_LEVEL * world.num_actions
         return self.largest * steps * arrays * np.dtype(self.study.dtype).itemsize
 
     def keys(self, trials: np.ndarray) -> Array:
@@ -153,14 +232,14 @@ class Engine:
         )
 
     def _played(self, world: Any, keys: Array) -> Array:
-        batch = world.rollout(keys, self.largest, observations=False)
+        batch = world.rollout(keys, self.largest, observations=False, probs=self.recipe.probs)
         batch = batch.replace(num_states=bucket_length(batch.num_states))
         returns = jnp.zeros((len(keys), self.largest), batch.dtype)
         if self.recipe.on_policy is not None:
             target = jax.vmap(random.fold_in, (0, None))(keys, _TARGET_STREAM)
             found = world.returns(target, self.largest, discount=self.study.discount)
             returns = jnp.asarray(found.returns, batch.dtype)
-        return _estimate_only(self.inputs, batch, returns, self.recipe, self.mesh)
+        return _estimate_only(self.inputs, keys, batch, returns, self.recipe, self.mesh)
 
 
 @partial(jax.jit, static_argnames=("shared", "recipe", "mesh", "steps", "horizon", "lanes"))
@@ -172,7 +251,14 @@ def _simulate_and_estimate(
     def on_one_device(leaves, inputs, keys):
         dynamics, behavior, target = shared.restore(leaves)
         simulated = record(
-            dynamics, behavior, keys, largest, steps=steps, lanes=lanes, observations=False
+            dynamics,
+            behavior,
+            keys,
+            largest,
+            steps=steps,
+            lanes=lanes,
+            observations=False,
+            probs=recipe.probs,
         )
         returns = None
         if recipe.on_policy is not None:
@@ -186,17 +272,17 @@ def _simulate_and_estimate(
                 lanes=lanes,
             )
             returns = found.returns
-        return jax.vmap(partial(of_data_set, recipe, inputs))(simulated, returns)
+        return jax.vmap(partial(of_data_set, recipe, inputs))(keys, simulated, returns)
 
     return _over_devices(on_one_device, mesh)(leaves, inputs, keys)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
-def _estimate_only(inputs: Inputs, batch, returns, recipe: Recipe, mesh: Mesh) -> Array:
+def _estimate_only(inputs: Inputs, keys, batch, returns, recipe: Recipe, mesh: Mesh) -> Array:
     def on_one_device(shared_inputs, _, data):
         return jax.vmap(partial(of_data_set, recipe, shared_inputs))(*data)
 
-    return _over_devices(on_one_device, mesh)(inputs, (), (batch, returns))
+    return _over_devices(on_one_device, mesh)(inputs, (), (keys, batch, returns))
 
 
 def _over_devices(function, mesh: Mesh):

@@ -15,18 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compose import test_for
 from osiris_jax.envs import make
-from osiris_jax.estimate import check_options
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.io.columns import suggest
-from osiris_jax.relevance import RELEVANCE
+from osiris_jax.options import check_options, keywords, refuse_unknown
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
+from osiris_jax.selection import AUTO, DEFAULT_METHOD, SELECTION
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")
 MAP_LEVEL = 0.5
 TRUE_TOLERANCE = 1e-9
-NEEDS_STATES = ("mis",)
+OF_OMISSION = "max_kept"
 MOST_TRIALS = 10**9
 
 
@@ -36,6 +38,7 @@ class Cell(NamedTuple):
     estimator: str
     relevance: str | None
     alpha: float | None
+    threshold: float | None
     size: int
 
 
@@ -76,12 +79,14 @@ class Study:
       world: a name in `oj.WORLDS`, or a world.
       trials: number of independent data sets.
       sizes: numbers of trajectories; within a trial a smaller data set begins a larger one.
-      alphas: levels of relevance, for the estimators after omission.
+      alphas: levels of relevance, for the estimators after omission; also "auto" or a name in
+        `SELECTION`, which chooses a level from each data set.
+      thresholds: the same for tests in `THRESHOLDS`; by default each one's own.
       estimators: names in `oj.ESTIMATORS`, "osiris-<name>", "osiris", "osirwis", or "on-policy";
         options are written behind the name, as in "cwpdis:finished=drop".
       relevance: tests for the estimators after omission, likewise: "welch", "smirnov",
-        "welch:weighting=none", "oracle" (the world's own map), "true" (exact relevance, with a
-        tolerance: "true:tolerance=0.1").
+        "welch:weighting=none:max_kept=10", "oracle" (the world's own map), "true" (exact relevance,
+        with a tolerance: "true:tolerance=0.1").
       weighting, ddof: of every test that does not say otherwise.
       discount: gamma in [0, 1].
       dtype: "float32" or "float64".
@@ -99,7 +104,8 @@ class Study:
     world: Any
     trials: int = 1000
     sizes: tuple[int, ...] = ()
-    alphas: tuple[float, ...] = (0.05,)
+    alphas: tuple[float | str, ...] = (0.05,)
+    thresholds: tuple[float, ...] = ()
     estimators: tuple[str, ...] = ("is", "wis", "osiris", "osirwis")
     relevance: tuple[str, ...] = ("welch",)
     weighting: str = "to-go"
@@ -110,7 +116,7 @@ class Study:
     truth_episodes: int = 20_000
 
     def __post_init__(self):
-        for field in ("sizes", "alphas", "estimators", "relevance"):
+        for field in ("sizes", "alphas", "thresholds", "estimators", "relevance"):
             object.__setattr__(self, field, _sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not hasattr(world, "rollout"):
@@ -121,7 +127,8 @@ class Study:
             "seed": _integer("seed", self.seed, 0, 2**63 - 1),
             "truth_episodes": _integer("truth_episodes", self.truth_episodes, 2, 2**31),
             "sizes": tuple(_integer("sizes", n, 1, 2**31) for n in self.sizes) or (world.size,),
-            "alphas": tuple(_number("alphas", alpha, 0, 1) for alpha in self.alphas),
+            "alphas": tuple(_level(alpha) for alpha in self.alphas),
+            "thresholds": tuple(_number("thresholds", x, 0, np.inf) for x in self.thresholds),
             "discount": _number("discount", self.discount, 0, 1),
             "ddof": _integer("ddof", self.ddof, 0, 1),
         }
@@ -129,6 +136,7 @@ class Study:
             object.__setattr__(self, field, value)
         _no_repeats("sizes", self.sizes)
         _no_repeats("alphas", self.alphas)
+        _no_repeats("thresholds", self.thresholds)
         if self.weighting not in WEIGHTINGS:
             names = ", ".join(WEIGHTINGS)
             raise ValueError(f"weighting: {self.weighting!r} is not one of {names}")
@@ -140,7 +148,7 @@ class Study:
         _no_repeats("relevance", self.relevance)
         for named in self.named_estimators:
             self._check_estimator(named)
-        if self.omits and not self.alphas and any(t.name not in MAPS for t in self.tests):
+        if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):
             raise ValueError("alphas: none given, and a relevance test needs one")
         if self.omits and not self.relevance:
             raise ValueError("relevance: none given, and an estimator after omission needs one")
@@ -156,8 +164,12 @@ class Study:
         if "discount" in dict(named.options):
             raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
-        _try(lambda batch: ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options)))
-        if (omits or plain in NEEDS_STATES) and not self.has_states:
+
+        def kernel(batch: TrajectoryBatch) -> Any:
+            return ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options))
+
+        _try(kernel)
+        if not self.has_states and (omits or _needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
 
     def _check_test(self, named: Named) -> None:
@@ -176,15 +188,51 @@ class Study:
             if options:
                 raise ValueError(f"relevance: {name!r} has no option {next(iter(options))!r}")
             return
-        check_options(self.test_options(named), RELEVANCE[name])
-        _try(lambda batch: RELEVANCE[name](batch, **self.test_options(named)))
+        if OF_OMISSION in options:
+            _integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
+        functions = {test_for(estimator, name): estimator for estimator in self._omitting()}
+        refuse_unknown(options, list(functions) or [RELEVANCE[name]])
+        for function, estimator in functions.items():
+            bound = self.test_options(named, estimator)
+            check_options(bound, function)
+            _try(lambda batch, f=function, bound=bound: f(batch, **bound))
 
-    def test_options(self, named: Named) -> dict[str, Any]:
-        """The options of a test: its own, then the study's, if it takes them."""
+    def _omitting(self) -> list[str]:
+        return [parse_name(named.name)[0] for named in self.named_estimators if _omits(named)]
+
+    def test_options(self, named: Named, estimator: str) -> dict[str, Any]:
+        """The options of a test for this estimator: its own and the study's, if it takes them."""
         common = {"weighting": self.weighting, "ddof": self.ddof, "discount": self.discount}
-        if named.name == "smirnov":
-            del common["ddof"]
-        return {**common, **dict(named.options)}
+        taken = keywords(test_for(estimator, named.name))
+        return {k: v for k, v in {**common, **dict(named.options)}.items() if k in taken}
+
+    @property
+    def needs_probs(self) -> bool:
+        """Whether any estimator reads the probabilities of all actions."""
+        names = [n for n in self.named_estimators if n.name != ON_POLICY]
+        return any(
+            _needs(
+                lambda batch, named=named: ESTIMATORS[parse_name(named.name)[0]](
+                    batch, batch.log_ratio, **dict(named.options)
+                ),
+                "target_probs",
+            )
+            for named in names
+        )
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The levels alpha that are numbers."""
+        return tuple(alpha for alpha in self.alphas if not isinstance(alpha, str))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The levels alpha that are chosen from the data: names in `SELECTION`."""
+        words = (alpha for alpha in self.alphas if isinstance(alpha, str))
+        return tuple(DEFAULT_METHOD if word == AUTO else word for word in words)
+
+    def thresholds_of(self, test: Named) -> tuple[float, ...]:
+        return self.thresholds or (THRESHOLDS[test.name],)
 
     @property
     def named_estimators(self) -> tuple[Named, ...]:
@@ -210,12 +258,24 @@ class Study:
     def _cells_of_size(self, size: int) -> Iterator[Cell]:
         for named in self.named_estimators:
             if not _omits(named):
-                yield Cell(named.text, None, None, size)
+                yield Cell(named.text, None, None, None, size)
         for test in self.tests if self.omits else ():
-            levels = (None,) if test.name in MAPS else self.alphas
             for named in self.named_estimators:
                 if _omits(named):
-                    yield from (Cell(named.text, test.text, alpha, size) for alpha in levels)
+                    yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
+
+    def _levels_of(self, test: Named) -> Iterator[tuple[str, float | None, float | None]]:
+        """What a test is called, its alpha and its threshold, for all its levels."""
+        if test.name in MAPS:
+            yield test.text, None, None
+            return
+        if test.name in THRESHOLDS:
+            yield from ((test.text, None, threshold) for threshold in self.thresholds_of(test))
+        else:
+            yield from ((test.text, alpha, None) for alpha in self.levels)
+        for alpha in self.alphas:
+            if isinstance(alpha, str):
+                yield f"{test.text}:alpha={alpha}", None, None
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the values, as plain data."""
@@ -260,12 +320,35 @@ def _omits(named: Named) -> bool:
     return named.name != ON_POLICY and parse_name(named.name)[1]
 
 
-def _try(kernel: Callable[[TrajectoryBatch], Any]) -> None:
+def _has_alpha(test: Named) -> bool:
+    return test.name not in MAPS and test.name not in THRESHOLDS
+
+
+def _try(kernel: Callable[[TrajectoryBatch], Any], **changes: Any) -> None:
     """Traces a kernel on two short trajectories: it raises now what it would raise later."""
     steps, ids = jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32)
     fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids}
+    fields |= {"target_probs": jnp.zeros((2, 3, 2)), "behavior_probs": jnp.zeros((2, 3, 2))}
     batch = TrajectoryBatch(**fields, mask=steps == 0, num_states=2, num_actions=2)
-    jax.eval_shape(kernel, batch)
+    jax.eval_shape(kernel, batch.replace(**changes))
+
+
+def _needs(kernel: Callable[[TrajectoryBatch], Any], field: str) -> bool:
+    """Whether the kernel refuses a batch without the field."""
+    try:
+        _try(kernel, **{field: None})
+    except ValueError:
+        return True
+    return False
+
+
+def _level(alpha: Any) -> float | str:
+    if isinstance(alpha, str):
+        if alpha != AUTO and alpha not in SELECTION:
+            known = ", ".join((AUTO, *SELECTION))
+            raise ValueError(f"alphas: expected a number or one of {known}, got {alpha!r}")
+        return alpha
+    return _number("alphas", alpha, 0, 1)
 
 
 def digest(settings: dict[str, Any]) -> str:

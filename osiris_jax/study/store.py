@@ -100,7 +100,7 @@ class FolderStore:
             "estimator": repeated([cell.estimator for cell in cells], pa.string()),
             "relevance": repeated([cell.relevance for cell in cells], pa.string()),
             "alpha": plain([cell.alpha for cell in cells], pa.float64()),
-            "threshold": plain([None] * len(cells), pa.float64()),
+            "threshold": plain([cell.threshold for cell in cells], pa.float64()),
             "size": plain([cell.size for cell in cells], pa.int64()),
             "trial": pa.array(trials),
             "value": pa.array(np.ascontiguousarray(values.T).ravel()),
@@ -232,6 +232,6 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "estimator": cell.estimator,
         "relevance": cell.relevance,
         "alpha": cell.alpha,
-        "threshold": None,
+        "threshold": cell.threshold,
         "size": cell.size,
     }

@@ -234,7 +234,8 @@ def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> 
 
 def _label(row: dict[str, Any]) -> str:
     parts = [row["estimator"], row["relevance"]]
-    parts += [f"alpha {row['alpha']:g}"] if row["alpha"] is not None else []
+    for level in ("alpha", "threshold"):
+        parts += [f"{level} {row[level]:g}"] if row[level] is not None else []
     return " ".join(part for part in parts if part) + f" (N = {row['size']})"
 
 

@@ -13,10 +13,14 @@ from osiris_jax.batch import TrajectoryBatch
 
 
 def pdis(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
-    """Per-decision IS: mean of sum_t gamma^(t-1) r_t rho_{1:t} (Precup, Sutton & Singh 2000)."""
-    log_weight = masked.running_log_weights(log_ratio, batch.mask)
+    """Per-decision IS: mean of sum_t gamma^(t-1) r_t rho_{1:t} (Precup, Sutton & Singh 2000).
+
+    Args:
+      clip: weights rho_{1:t} above it are cut to it (Ionides 2008); None cuts nothing.
+    """
+    log_weight = masked.clip_weights(masked.running_log_weights(log_ratio, batch.mask), clip)
     age = jnp.arange(batch.reward.shape[1], dtype=batch.reward.dtype)
     log_discount = xlogy(age, jnp.asarray(discount, age.dtype))
     reward = masked.fill(batch.mask, batch.reward) / len(batch.reward)
@@ -29,6 +33,7 @@ def cwpdis(
     *,
     discount=1.0,
     finished: str = "keep",
+    clip=None,
 ) -> Float[Array, ""]:
     """Consistent weighted per-decision IS: rho_{1:t} normalised at each t (Thomas 2015).
 
@@ -36,10 +41,11 @@ def cwpdis(
       finished: what a trajectory that has ended does in the normaliser of later steps.
         "keep": it counts with its final weight; "drop": only those alive count; "share": as
         "drop", times the share of trajectories alive.
+      clip: as for `pdis`.
     """
     if finished not in ("keep", "drop", "share"):
         raise ValueError(f'finished: {finished!r} is not one of "keep", "drop", "share"')
-    log_weight = masked.running_log_weights(log_ratio, batch.mask)
+    log_weight = masked.clip_weights(masked.running_log_weights(log_ratio, batch.mask), clip)
     if finished != "keep":
         log_weight = masked.fill(batch.mask, log_weight, -jnp.inf)
     reward = masked.fill(batch.mask, batch.reward)

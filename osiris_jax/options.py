@@ -1,0 +1,132 @@
+"""Options of kernels: checked once at the border, then split into traced and fixed ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Keywords of a kernel: numbers are traced; words, switches and sizes select compiled code."""
+
+    traced: dict[str, Array]
+    fixed: tuple[tuple[str, Any], ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {**self.traced, **dict(self.fixed)}
+
+
+def keywords(function: Callable) -> dict[str, inspect.Parameter]:
+    """The options that a kernel takes."""
+    parameters = inspect.signature(function).parameters
+    return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def check_options(options: dict[str, Any], function: Callable) -> None:
+    """Raises a ValueError unless the kernel takes these options, with these values."""
+    refuse_unknown(options, [function])
+    bind(function, options, jnp.zeros(()).dtype)
+
+
+def refuse_unknown(options: dict[str, Any], users: list[Callable]) -> None:
+    """Raises a ValueError for the first option that none of the kernels takes."""
+    known = sorted({name for function in users for name in keywords(function)})
+    for name in options:
+        if name not in known:
+            places = " or ".join(f"`{function.__name__}`" for function in users)
+            raise ValueError(f"{name}: not an option of {places}; there are {', '.join(known)}")
+
+
+def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
+    """The settings that the function takes, checked, and split into traced and fixed.
+
+    Fixed are words, switches, and sizes: options whose parameter is annotated as `int`.
+    """
+    values, fixed = {}, []
+    for name, parameter in keywords(function).items():
+        if name not in settings and parameter.default is inspect.Parameter.empty:
+            raise ValueError(f"{name}: `{function.__name__}` needs this option")
+        value = settings.get(name, parameter.default)
+        if isinstance(parameter.default, bool | str):
+            _check_kind(name, value, type(parameter.default))
+            fixed.append((name, value))
+        elif parameter.annotation in (int, "int"):
+            fixed.append((name, _size(name, value)))
+        elif value is not None:
+            values[name] = traced(name, value, dtype)
+    return Options(values, tuple(fixed))
+
+
+def _check_kind(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name}: expected {kind.__name__}, got {value!r}")
+
+
+def _size(name: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}: expected a whole number, 0 or more, got {value!r}")
+    return int(value)
+
+
+def _in_unit_interval(value: np.ndarray) -> np.ndarray:
+    return (value >= 0) & (value <= 1)
+
+
+def _positive(value: np.ndarray) -> np.ndarray:
+    return value > 0
+
+
+_ALLOWED: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "alpha": ("in [0, 1]", _in_unit_interval),
+    "discount": ("in [0, 1]", _in_unit_interval),
+    "undecided": ("in [0, 1]", _in_unit_interval),
+    "length_probs": ("in [0, 1]", _in_unit_interval),
+    "confidence": ("in [0, 1]", _in_unit_interval),
+    "ddof": ("0 or 1", lambda value: (value == 0) | (value == 1)),
+    "clip": ("above 0", _positive),
+    "learning_rate": ("above 0", _positive),
+    "gradient_clip": ("above 0", _positive),
+    "width": ("above 0", _positive),
+    "threshold": ("0 or more", lambda value: value >= 0),
+    "smoothing": ("0 or more", lambda value: value >= 0),
+    "max_kept": ("0 or more", lambda value: value >= 0),
+}
+
+
+def traced(name: str, value: Any, dtype) -> Array:
+    """The number or array as a JAX array, its values checked unless they are being traced."""
+    if name == "key":
+        return _key(value)
+    if not isinstance(value, Tracer):
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            array = np.asarray(None)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"{name}: expected a number or an array of numbers, got {value!r}")
+        if name in _ALLOWED:
+            meaning, allowed = _ALLOWED[name]
+            bad = array[~np.asarray(allowed(array))]
+            if bad.size:
+                raise ValueError(f"{name}: must be {meaning}, got {bad.ravel()[0]}")
+    array = jnp.asarray(value)
+    return array if array.dtype == bool else array.astype(dtype)
+
+
+def _key(value: Any) -> Array:
+    if not isinstance(value, Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        raise ValueError(f"key: expected jax.random.key(seed), got {value!r}")
+    if value.ndim:
+        raise ValueError(f"key: expected one key, got shape {value.shape}")
+    return value

@@ -1,0 +1,175 @@
+"""Choosing the level of relevance from the data: methods behind one interface, and their registry.
+
+A method gets the candidates, ordered from the level that keeps most to the one that keeps least,
+and returns a score for each: the estimated squared error, or anything else of which the smallest
+wins. To add one, write the function and add its line to `SELECTION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, random
+from jaxtyping import Bool, Float, Int
+
+from osiris_jax import empirical, masked
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.relevance import omit
+
+AUTO = "auto"
+DEFAULT_METHOD = "model"
+ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
+THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+UNNORMALISED = ("is", "pdis")
+
+
+class Candidates(NamedTuple):
+    """What a method may look at.
+
+    Attributes:
+      batch: the data.
+      estimator: name of the estimator after omission.
+      value: [level] the estimate at every level.
+      maps: [level, state] the states kept at every level; None where relevance is not by state.
+      keep: [level, traj, time] the steps kept; None where relevance is by lag.
+      resample: from a batch to [level] estimates, relevance found anew.
+      discount: gamma.
+    """
+
+    batch: TrajectoryBatch
+    estimator: str
+    value: Float[Array, " level"]
+    maps: Bool[Array, "level state"] | None
+    keep: Bool[Array, "level traj time"] | None
+    resample: Callable[[TrajectoryBatch], Float[Array, " level"]]
+    discount: Any
+
+
+class Choice(NamedTuple):
+    """The level chosen, with all that were compared.
+
+    Attributes:
+      level: the chosen level.
+      value: the estimate there.
+      levels: [level] the candidates, from the one that keeps most.
+      values: [level] their estimates.
+      scores: [level] what the method minimised.
+    """
+
+    level: Float[Array, ""]
+    value: Float[Array, ""]
+    levels: Float[Array, " level"]
+    values: Float[Array, " level"]
+    scores: Float[Array, " level"]
+
+
+def model(candidates: Candidates) -> Float[Array, " level"]:
+    """Squared error in the data's own Markov chain: squared bias, and variance of the weights.
+
+    The chain (`osiris_jax.empirical`) gives the target's value and, for the map of each level, that
+    of the composite policy and the variance of the estimate. The bias is measured twice, as the
+    composite policy's value and as the estimate itself less the target's value, and the squares
+    averaged; the sample's own variance counts where it is larger. Fast, and it sees the weights
+    that a small data set happens to lack; it needs states that are nearly Markov.
+    """
+    batch, value = candidates.batch, candidates.value
+    if candidates.maps is None or candidates.keep is None:
+        raise ValueError(
+            "alpha: the method `model` needs relevance by state; "
+            f"choose one of {', '.join(name for name in SELECTION if name != 'model')}"
+        )
+    everything = jnp.ones((1, batch.num_states), bool)
+    maps = jnp.concatenate([candidates.maps, everything])
+    found = empirical.composite_moments(batch, maps, discount=candidates.discount)
+    number, target = len(batch.reward), found.value[-1]
+    sampled = jax.vmap(lambda keep: _sample_variance(candidates, keep))(candidates.keep)
+    plain, normalised = found.second - found.value**2, found.centred
+    variance = (plain if candidates.estimator in UNNORMALISED else normalised)[:-1]
+    variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
+    squared_bias = ((value - target) ** 2 + (found.value[:-1] - target) ** 2) / 2
+    return squared_bias + jnp.maximum(variance, sampled)
+
+
+def _sample_variance(candidates: Candidates, keep: Bool[Array, "traj time"]) -> Float[Array, ""]:
+    """The delta method's variance of WIS, or of IS, after omission."""
+    batch = candidates.batch
+    log_ratio = omit(batch.require("log_ratio", "a choice of level"), keep)
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    value = masked.returns(batch.reward, batch.mask, candidates.discount)
+    if candidates.estimator in UNNORMALISED:
+        weighted = jnp.exp(log_weight) * value
+        return jnp.var(weighted) / len(value)
+    weight = jax.nn.softmax(log_weight)
+    return jnp.sum(weight**2 * (value - masked.weighted_mean(log_weight, value)) ** 2)
+
+
+def lepski(
+    candidates: Candidates, *, key=None, resamples: int = 50, width=1.0
+) -> Float[Array, " level"]:
+    """SLOPE: the least kept whose interval still meets all before it (Su et al. 2020).
+
+    Starts where everything is kept and walks down while the intervals, `width` bootstrap standard
+    errors to each side, have a point in common. It takes the bias to grow and the variance to fall
+    on the way, which `weighting="to-go"` violates without leave-one-out.
+
+    Args:
+      key: of the resamples, consumed.
+      resamples: data sets drawn, relevance found anew in each.
+      width: standard errors to each side.
+    """
+    error = _bootstrap(candidates, key, resamples).std(0)
+    low = lax.cummax(candidates.value - width * error)
+    high = lax.cummin(candidates.value + width * error)
+    meets = lax.cummin((low <= high).astype(jnp.int32))
+    return jnp.where(meets > 0, -jnp.arange(len(low), dtype=error.dtype), 1)
+
+
+def bootstrap(
+    candidates: Candidates, *, key=None, resamples: int = 50, confidence=0.5
+) -> Float[Array, " level"]:
+    """Bootstrap variance plus squared distance from what all ratios say (Thomas & Brunskill 2016).
+
+    The bias of a level is its distance from the bootstrap interval of the estimate that keeps
+    everything, as in their MAGIC.
+
+    Args:
+      key: of the resamples, consumed.
+      resamples: data sets drawn, relevance found anew in each.
+      confidence: of the interval.
+    """
+    replicates = _bootstrap(candidates, key, resamples)
+    tail = (1 - jnp.asarray(confidence, replicates.dtype)) / 2
+    low, high = (jnp.quantile(replicates[:, 0], q) for q in (tail, 1 - tail))
+    value = candidates.value
+    low, high = jnp.minimum(low, value[0]), jnp.maximum(high, value[0])
+    bias = jnp.maximum(jnp.maximum(low - value, value - high), 0)
+    return replicates.var(0) + bias**2
+
+
+def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "resample level"]:
+    """Estimates of all levels from data sets drawn with replacement; NaN counts as the mean."""
+    number = len(candidates.batch.reward)
+    key = random.key(0) if key is None else key
+    chosen = random.randint(key, (resamples, number), 0, number)
+
+    def again(rows: Int[Array, " traj"]) -> Float[Array, " level"]:
+        return candidates.resample(jax.tree.map(lambda field: field[rows], candidates.batch))
+
+    values = lax.map(again, chosen)
+    return jnp.where(jnp.isfinite(values), values, jnp.nanmean(values, 0, keepdims=True))
+
+
+SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
+
+
+def choose(
+    candidates: Candidates, levels: Float[Array, " level"], method: str, **options: Any
+) -> Choice:
+    """The level with the smallest score, ties to the one that keeps more; NaN never wins."""
+    scores = SELECTION[method](candidates, **options)
+    usable = ~jnp.isnan(scores) & ~jnp.isnan(candidates.value)
+    best = jnp.argmin(jnp.where(usable, scores, jnp.inf))
+    return Choice(levels[best], candidates.value[best], levels, candidates.value, scores)

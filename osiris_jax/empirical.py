@@ -8,16 +8,18 @@ policy and the second moments of its weights, with far less noise than the traje
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+
+PURPOSE = "the data's Markov chain"
+BLOCK = 512
 
 
 class CompositeMoments(NamedTuple):
@@ -34,110 +36,120 @@ class CompositeMoments(NamedTuple):
     centred: Float[Array, " map"]
 
 
-class _Visit(NamedTuple):
-    """One row for every cell of the batch; padded cells are in a place of their own."""
+class _Links(NamedTuple):
+    """The pairs of states that follow each other in the data, and sums over their visits.
 
-    place: Array
-    following: Array
-    reward: Array
-    ratio: Array
-    share: Array  # 1 / number of visits to the place
+    Attributes:
+      state, following: the pair; `num_states` as the second is the end of a trajectory.
+      weight: [link, power of the ratio, power of the reward] the sum of rho^j r^k over the visits,
+        over the number of visits to the state.
+      count: how many there are; what comes behind them weighs nothing.
+    """
+
+    state: Int[Array, " link"]
+    following: Int[Array, " link"]
+    weight: Float[Array, "link 3 3"]
+    count: Int[Array, ""]
 
 
 def composite_moments(
     batch: TrajectoryBatch, keep: Bool[Array, "map state"], *, discount
 ) -> CompositeMoments:
-    """Moments of omission by each map, by backward recursion over the longest trajectory's steps.
+    """Moments of omission by each map, over paths as long as the longest trajectory.
 
     With h steps to go V' = E[u (r + gamma V)], and the products of squared ratios with G^0, G^1
-    and G^2 likewise, where u is the ratio in kept states and 1 elsewhere. Rows of kept and of
-    omitted states come from the same two chains whatever the map, so that all maps are columns of
-    one product.
+    and G^2 likewise, where u is the ratio in kept states and 1 elsewhere. The rows of kept and of
+    omitted states are the same whatever the map, so that all maps are columns of one sum.
     """
-    visit, num_states = _visits(batch), batch.num_states
-    kept = jnp.pad(keep, ((0, 0), (0, 1))).T
-    ended = (jnp.arange(num_states + 1) == num_states)[:, None]
-    chain = _dense_chain if (num_states + 1) ** 2 <= 4 * batch.reward.size else _flat_chain
-    weights = (visit.share, visit.ratio * visit.share, visit.ratio**2 * visit.share)
-    plain, once, twice = (chain(visit, weight, num_states + 1) for weight in weights)
+    links, num_maps = _links(batch), len(keep)
+    num_places = batch.num_states + 1
     discount = jnp.asarray(discount, batch.dtype)
+    kept = jnp.pad(keep, ((0, 0), (0, 1))).T[:, None]
+    ended = (jnp.arange(num_places) == batch.num_states)[:, None, None]
+    at_end = jnp.array([0, 1, 0, 0], batch.dtype)[None, :, None]
 
-    def step(_, moments):
-        value, *squares = moments
-        after_value = (jnp.ones_like(value), value)
-        value = jnp.where(kept, once(1, after_value, discount), plain(1, after_value, discount))
-        squares = [
-            jnp.where(kept, twice(k, squares, discount), plain(k, squares, discount))
-            for k in range(3)
-        ]
-        at_end = (0, 1, 0, 0)
-        return tuple(
-            jnp.where(ended, jnp.asarray(end, x.dtype), x)
-            for x, end in zip((value, *squares), at_end, strict=True)
-        )
+    def sweep(_, moments: Float[Array, "place 4 map"]) -> Float[Array, "place 4 map"]:
+        plain, weighted = _after_links(links, moments, discount)
+        return jnp.where(ended, at_end, jnp.where(kept, weighted, plain))
 
-    zero = jnp.zeros(kept.shape, batch.dtype)
-    start = (zero, zero + 1, zero, zero)
-    moments = lax.fori_loop(0, batch.lengths.max(), step, start)
-    first = masked.fill(batch.mask, batch.require("state", "the data's Markov chain"))[:, 0]
-    value, square_0, square_1, square_2 = (x[first].mean(0) for x in moments)
+    start = jnp.broadcast_to(at_end, (num_places, 4, num_maps))
+    moments = lax.fori_loop(0, batch.lengths.max(), sweep, start)
+    first = masked.fill(batch.mask, batch.require("state", PURPOSE))[:, 0]
+    value, square_0, square_1, square_2 = moments[first].mean(0)
     centred = square_2 - 2 * value * square_1 + value**2 * square_0
     return CompositeMoments(value, square_2, centred)
 
 
-def _visits(batch: TrajectoryBatch) -> _Visit:
+def _after_links(
+    links: _Links, moments: Float[Array, "place 4 map"], discount
+) -> tuple[Float[Array, "place 4 map"], Float[Array, "place 4 map"]]:
+    """One step back, where ratios are omitted and where they are kept."""
+
+    def add_block(number: Int[Array, ""], sums):
+        block = [lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK) for x in links[:3]]
+        state, following, weight = block
+        value, *squares = jnp.moveaxis(moments[following], 1, 0)
+
+        def after(ratio_power: int, reward_power: int, x: Array) -> Array:
+            return weight[:, ratio_power, reward_power, None] * x
+
+        def step(power_of_value: int, power_of_squares: int) -> Array:
+            one, two = power_of_value, power_of_squares
+            zeroth, first, second = squares
+            return jnp.stack(
+                [
+                    after(one, 1, jnp.ones_like(value)) + discount * after(one, 0, value),
+                    after(two, 0, zeroth),
+                    after(two, 1, zeroth) + discount * after(two, 0, first),
+                    after(two, 2, zeroth)
+                    + 2 * discount * after(two, 1, first)
+                    + discount**2 * after(two, 0, second),
+                ],
+                1,
+            )
+
+        return sums.at[state].add(jnp.stack([step(0, 0), step(1, 2)], 1))
+
+    blank = jnp.zeros((len(moments), 2, *moments.shape[1:]), moments.dtype)
+    sums = lax.fori_loop(0, -(-links.count // BLOCK), add_block, blank)
+    return sums[:, 0], sums[:, 1]
+
+
+def _links(batch: TrajectoryBatch) -> _Links:
+    """Visits with the same state and successor summed into one; real ones come first."""
     nowhere = batch.num_states
-    state = batch.require("state", "the data's Markov chain")
-    log_ratio = batch.require("log_ratio", "the data's Markov chain")
-    place = masked.fill(batch.mask, state, nowhere)
-    following = jnp.pad(place[:, 1:], ((0, 0), (0, 1)), constant_values=nowhere)
-    peak = masked.segment_peak(
-        masked.fill(batch.mask, log_ratio, -jnp.inf).ravel(), place.ravel(), nowhere + 1
-    )
-    relative = masked.fill(batch.mask, jnp.exp(log_ratio - peak[place]))
-    sums = jax.ops.segment_sum(
-        jnp.stack([batch.mask.astype(batch.dtype), relative], -1).reshape(-1, 2),
-        place.ravel(),
-        nowhere + 1,
-    )
-    count, total = sums[place].reshape(-1, 2).T
-    share = jnp.where(batch.mask.ravel(), 1 / jnp.maximum(count, 1), 0)
-    ratio = jnp.where(total > 0, relative.ravel() * count / jnp.where(total > 0, total, 1), 0)
-    reward = masked.fill(batch.mask, batch.reward).ravel()
-    return _Visit(place.ravel(), following.ravel(), reward, ratio, share)
+    state = masked.fill(batch.mask, batch.require("state", PURPOSE), nowhere)
+    following = jnp.pad(state[:, 1:], ((0, 0), (0, 1)), constant_values=nowhere).ravel()
+    state, reward = state.ravel(), masked.fill(batch.mask, batch.reward).ravel()
+    ratio, share = _ratios_and_shares(batch, state)
+    powers = jnp.arange(3, dtype=batch.dtype)
+    weight = share[:, None, None] * (ratio[:, None] ** powers[None])[:, :, None]
+    weight = weight * (reward[:, None] ** powers[None])[:, None, :]
 
-
-Chain = Callable[[int, tuple | list, Array], Array]
-
-
-def _binomial(k: int, powers: tuple | list, discount: Array, moment) -> Array:
-    """The weighted mean of (r + gamma G')^k, from those of r^(k-j) and the following G^j."""
-    coefficients = ((1,), (1, 1), (1, 2, 1))[k]
-    terms = [c * discount**j * moment(k - j, powers[j]) for j, c in enumerate(coefficients)]
-    return sum(terms[1:], terms[0])
-
-
-def _dense_chain(visit: _Visit, weight: Array, num_places: int) -> Chain:
-    """By matrices [place, place] of summed weights times r^k."""
-
-    def matrix(power: int) -> Array:
-        entries = weight * visit.reward**power
-        zero = jnp.zeros((num_places, num_places), weight.dtype)
-        return zero.at[visit.place, visit.following].add(entries)
-
-    matrices = [matrix(power) for power in range(3)]
-    return lambda k, powers, discount: _binomial(
-        k, powers, discount, lambda power, x: matrices[power] @ x
+    order = jnp.lexsort((following, state))
+    state, following = (jnp.append(x[order], nowhere) for x in (state, following))
+    begins = (state[1:] != state[:-1]) | (following[1:] != following[:-1])
+    link = jnp.cumsum(jnp.append(False, begins[:-1]), dtype=jnp.int32)
+    size = -(-len(link) // BLOCK) * BLOCK
+    first = jnp.full(size, len(link)).at[link].min(jnp.arange(len(link)))
+    return _Links(
+        state=state[first],
+        following=following[first],
+        weight=jax.ops.segment_sum(weight[order], link, size),
+        count=jnp.sum(state[first] < nowhere),
     )
 
 
-def _flat_chain(visit: _Visit, weight: Array, num_places: int) -> Chain:
-    """By sums over the visits themselves, for more places than the data could fill."""
-
-    def chain(k: int, powers: tuple | list, discount: Array) -> Array:
-        following = [x[visit.following] for x in powers[: k + 1]]
-        reward = visit.reward[:, None]
-        by_visit = _binomial(k, following, discount, lambda power, x: reward**power * x)
-        return jax.ops.segment_sum(weight[:, None] * by_visit, visit.place, num_places)
-
-    return chain
+def _ratios_and_shares(
+    batch: TrajectoryBatch, state: Int[Array, " visit"]
+) -> tuple[Float[Array, " visit"], Float[Array, " visit"]]:
+    """Ratios over their mean in the state, and one over its number of visits; 0 in the padding."""
+    real, num_places = batch.mask.ravel(), batch.num_states + 1
+    log_ratio = masked.fill(batch.mask, batch.require("log_ratio", PURPOSE), -jnp.inf).ravel()
+    peak = masked.segment_peak(log_ratio, state, num_places)
+    relative = jnp.exp(log_ratio - peak[state])
+    ones = jnp.where(real, jnp.ones_like(relative), 0)
+    sums = jax.ops.segment_sum(jnp.stack([ones, relative], -1), state, num_places)
+    count, total = sums[state].T
+    ratio = jnp.where(total > 0, relative * count / jnp.where(total > 0, total, 1), 0)
+    return ratio, jnp.where(real, 1 / jnp.maximum(count, 1), 0)

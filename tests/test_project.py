@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
     {"batch", "masked", "files", "terminal"},
-    {"stats"},
+    {"stats", "qhat"},
     {"relevance", "estimators", "estimate"},
     {"io", "policies", "networks"},
     {"rollout", "envs", "exact", "dqn", "dqn_gymnasium", "training"},

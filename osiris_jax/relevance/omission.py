@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeVar
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+
+
+class AtSteps(NamedTuple):
+    """What is known of every step, [traj, time], where a state id cannot look it up."""
+
+    value: Shaped[Array, "traj time"]
+
+
+Statistic = TypeVar("Statistic", Array, AtSteps)
 
 
 def relevant(pvalue: Float[Array, "*shape"], alpha) -> Bool[Array, "*shape"]:
@@ -18,6 +30,11 @@ def relevant(pvalue: Float[Array, "*shape"], alpha) -> Bool[Array, "*shape"]:
     alpha = jnp.asarray(alpha, pvalue.dtype)
     widened = alpha * (1 + (1e-12 if pvalue.dtype == jnp.float64 else 1e-6))
     return (pvalue <= widened) & (alpha > 0)
+
+
+def above(statistic: Statistic, threshold) -> Statistic:
+    """theta = [statistic > threshold]; a statistic that is NaN is not above anything."""
+    return jax.tree.map(lambda x: x > jnp.asarray(threshold, x.dtype), statistic)
 
 
 def keep_steps(

@@ -1,0 +1,1 @@
+"""Q-hat: action values fitted to the data, for relevance and for doubly robust estimators."""

@@ -23,9 +23,9 @@ def targets(traj, weighting, discount):
 
 def scale(rows):
     """Mean and population standard deviation over the rows, 1 for what is constant."""
-    std = np.std(rows, axis=0)
     constant = np.all(rows == rows[:1], axis=0)
-    return np.mean(rows, axis=0), np.where(constant, 1.0, std)
+    mean = np.where(constant, rows[0], np.mean(rows, axis=0))  # without rounding residue
+    return mean, np.where(constant, 1.0, np.std(rows, axis=0))
 
 
 def one_hot(states, num_states):

@@ -2,7 +2,7 @@
 
     python benchmarks/nn_q.py
 
-Both forms run in one process, warmed up and blocked, by turns so that other load falls on both alike.
+Both forms in one process, warmed up and blocked, by turns so that other load falls on both alike.
 The loop compiles its one fit once, and each pass waits for its result.
 """
 

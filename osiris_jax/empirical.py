@@ -43,13 +43,13 @@ class _Links(NamedTuple):
       state, following: the pair; `num_states` as the second is the end of a trajectory.
       weight: [link, power of the ratio, power of the reward] the sum of rho^j r^k over the visits,
         over the number of visits to the state.
-      count: how many there are; what comes behind them weighs nothing.
+      number: how many there are; what comes behind them weighs nothing.
     """
 
     state: Int[Array, " link"]
     following: Int[Array, " link"]
     weight: Float[Array, "link 3 3"]
-    count: Int[Array, ""]
+    number: Int[Array, ""]
 
 
 def composite_moments(
@@ -111,7 +111,7 @@ def _after_links(
         return sums.at[state].add(jnp.stack([step(0, 0), step(1, 2)], 1))
 
     blank = jnp.zeros((len(moments), 2, *moments.shape[1:]), moments.dtype)
-    sums = lax.fori_loop(0, -(-links.count // BLOCK), add_block, blank)
+    sums = lax.fori_loop(0, -(-links.number // BLOCK), add_block, blank)
     return sums[:, 0], sums[:, 1]
 
 
@@ -136,7 +136,7 @@ def _links(batch: TrajectoryBatch) -> _Links:
         state=state[first],
         following=following[first],
         weight=jax.ops.segment_sum(weight[order], link, size),
-        count=jnp.sum(state[first] < nowhere),
+        number=jnp.sum(state[first] < nowhere),
     )
 
 

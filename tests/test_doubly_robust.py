@@ -72,7 +72,7 @@ compiled_fit = jax.jit(both_ways, static_argnames="folds")
 
 @partial(jax.jit, static_argnames="folds")
 def compiled_estimates(batch, discount=1.0, smoothing=1.0, q=None, q_steps=None, *, folds=2):
-    options = {"discount": discount, "smoothing": smoothing, "folds": folds}
+    options = {"discount": discount, "smoothing": smoothing, "q_folds": folds}
     return {
         name: kernel(batch, batch.log_ratio, q=q, q_steps=q_steps, **options)
         for name, kernel in KERNELS.items()
@@ -320,7 +320,7 @@ def test_contradictory_options_are_refused():
     with pytest.raises(ValueError, match=r"^fit: 'other' is unknown; there are tabular"):
         dr(batch, batch.log_ratio, fit="other")
     with pytest.raises(ValueError, match=r"^folds: "):
-        dr(batch, batch.log_ratio, folds=-1)
+        dr(batch, batch.log_ratio, q_folds=-1)
 
 
 # Every trajectory of small worlds -------------------------------------------------------------
@@ -456,9 +456,9 @@ def batch_of(paths, policy, log_ratio=None):
 @partial(jax.jit, static_argnames="folds")
 def one_by_one(batches, discount, q=None, *, folds=2):
     """`dr` of each data set [set, traj, time]."""
-    return jax.vmap(lambda batch: dr(batch, batch.log_ratio, discount=discount, q=q, folds=folds))(
-        batches
-    )
+    return jax.vmap(
+        lambda batch: dr(batch, batch.log_ratio, discount=discount, q=q, q_folds=folds)
+    )(batches)
 
 
 def alone(batch):

@@ -23,8 +23,8 @@ def dr(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    q_folds: int = 2,
-    smoothing=1.0,
+    q_folds: int = 5,
+    smoothing=0.1,
     key=None,
 ) -> Float[Array, ""]:
     """Step-wise doubly robust: per-decision IS of what Q-hat does not predict (Jiang & Li 2016).
@@ -61,8 +61,8 @@ def wdr(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    q_folds: int = 2,
-    smoothing=1.0,
+    q_folds: int = 5,
+    smoothing=0.1,
     key=None,
 ) -> Float[Array, ""]:
     """Weighted doubly robust: `dr` with weights normalised at each t (Thomas & Brunskill 2016).
@@ -87,8 +87,8 @@ def dm(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    q_folds: int = 2,
-    smoothing=1.0,
+    q_folds: int = 5,
+    smoothing=0.1,
     key=None,
 ) -> Float[Array, ""]:
     """Direct method: the mean of Vhat in the first states, ratios ignored (Jiang & Li 2016).

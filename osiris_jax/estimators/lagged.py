@@ -59,8 +59,8 @@ def stepwise_dr(
     q: Any = None,
     q_steps: Any = None,
     fit: str = "tabular",
-    q_folds: int = 2,
-    smoothing=1.0,
+    q_folds: int = 5,
+    smoothing=0.1,
     key=None,
 ) -> Float[Array, ""]:
     """Doubly robust step-wise OSIRIS: what Q-hat misses, by lag (Shen et al. 2021, corrected).

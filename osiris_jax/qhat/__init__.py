@@ -1,7 +1,7 @@
 """Q-hat: action values fitted to the data, or supplied, for the doubly robust estimators.
 
-Every fit takes `(batch, *, discount, folds, ...)` and returns `StepValues`. To add one, write the
-function and add its line here.
+Every fit takes `(batch, *, discount, folds, ...)` and returns `StepValues`, or just its q and v. To
+add one, write the function and add its line here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.options import keywords
+from osiris_jax.qhat.neural import neural
 from osiris_jax.qhat.tabular import StepValues, supplied, tabular
 
-QHAT = {"tabular": tabular}
+QHAT = {"tabular": tabular, "nn-q": neural}
 
 
 def step_values(
@@ -30,7 +31,7 @@ def step_values(
     if fit not in QHAT:
         raise ValueError(f"fit: {fit!r} is unknown; there are {', '.join(QHAT)}")
     taken = {name: value for name, value in options.items() if name in keywords(QHAT[fit])}
-    return QHAT[fit](batch, discount=discount, **taken)
+    return StepValues(*QHAT[fit](batch, discount=discount, **taken))
 
 
-__all__ = ["QHAT", "StepValues", "step_values", "supplied", "tabular"]
+__all__ = ["QHAT", "StepValues", "neural", "step_values", "supplied", "tabular"]

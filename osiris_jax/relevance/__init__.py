@@ -7,6 +7,7 @@ write the function and add its line here.
 """
 
 from osiris_jax.relevance.lagged import RELEVANCE_BY_LAG
+from osiris_jax.relevance.neural import nn_q
 from osiris_jax.relevance.omission import (
     AtSteps,
     above,
@@ -23,10 +24,11 @@ RELEVANCE = {
     "welch": welch,
     "smirnov": smirnov,
     "effect": effect,
+    "nn-q": nn_q,
     "oracle": oracle,
 }
 
-THRESHOLDS = {"effect": 0.2}
+THRESHOLDS = {"effect": 0.2, "nn-q": 0.4}
 
 __all__ = [
     "RELEVANCE",

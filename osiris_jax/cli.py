@@ -164,6 +164,42 @@ def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
         raise ValueError(f"{field}: expected {name} with commas between, got {text!r}") from None
 
 
+@app.command()
+def calibrate(
+    world: Annotated[str, typer.Option(help="A tabular world.")] = "waiting-room",
+    trials: Annotated[int, typer.Option(help="Independent data sets.")] = 1000,
+    sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
+    alphas: Annotated[str, typer.Option(help="Levels: 0.01,0.05,0.25.")] = "0.05",
+    tests: Annotated[str, typer.Option(help="welch,smirnov")] = "welch,smirnov",
+    weightings: Annotated[str, typer.Option(help="to-go,future,none")] = "to-go,future,none",
+    variants: Annotated[
+        str, typer.Option(help="all, or of: plain,first visit,leave one out")
+    ] = "all",
+    seed: Annotated[int, typer.Option(help="Seed of all data.")] = 0,
+    out: OutOption = Path("runs/calibration"),
+) -> None:
+    """Size and power of the relevance tests against exact relevance.
+
+    Example: osiris-jax calibrate --world waiting-room --trials 2000 --sizes 25,100
+    --alphas 0.05,0.25 --out runs/calibration
+    """
+    from osiris_jax.commands.calibrate import calibrate as run
+    from osiris_jax.study.calibration import VARIANTS, Calibration
+
+    wanted = tuple(VARIANTS) if variants == "all" else tuple(_words(variants) or ())
+    calibration = Calibration(
+        world=world,
+        trials=trials,
+        sizes=_numbers("sizes", sizes, int) or (),
+        alphas=_numbers("alphas", alphas, float) or (),
+        tests=_words(tests) or (),
+        weightings=_words(weightings) or (),
+        variants=tuple("" if name == "plain" else name for name in wanted),
+        seed=seed,
+    )
+    run(calibration, out)
+
+
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],

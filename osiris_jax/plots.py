@@ -242,11 +242,12 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
                 and (row["gap_above"], row["gap_up_to"]) == gap
             ]
             if line:
-                columns = ([row[name] for row in line] for name in ("alpha", "rate", "rate_se"))
-                label = f"{test}, gap {_gap_label(gap)}"
-                axis.errorbar(
-                    *columns, color=colour, ls=style, marker="o", ms=3, lw=1, capsize=2, label=label
+                alphas, rates, errors = (
+                    [row[name] for row in line] for name in ("alpha", "rate", "rate_se")
                 )
+                label = f"{test}, gap {_gap_label(gap)}"
+                style_of_line = {"color": colour, "ls": style, "lw": 1, "marker": "o", "ms": 3}
+                axis.errorbar(alphas, rates, errors, capsize=2, label=label, **style_of_line)
         levels = sorted({row["alpha"] for row in rows})
         axis.plot(levels, levels, color="black", lw=0.8, ls="--", label="the level itself")
         axis.set_title(f'weighting "{weighting}"', fontsize=8)

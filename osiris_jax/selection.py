@@ -24,6 +24,7 @@ DEFAULT_METHOD = "model"
 ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
 THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNNORMALISED = ("is", "pdis")
+BIAS_COUNTS = 0.5
 
 
 class Candidates(NamedTuple):
@@ -71,9 +72,10 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
 
     The chain (`osiris_jax.empirical`) gives the target's value and, for the map of each level, that
     of the composite policy and the variance of the estimate. The bias is measured twice, as the
-    composite policy's value and as the estimate itself less the target's value, and the squares
-    averaged; the sample's own variance counts where it is larger. Fast, and it sees the weights
-    that a small data set happens to lack; it needs states that are nearly Markov.
+    composite policy's value and as the estimate itself less the target's value; the mean of the
+    squares counts half, for the chain's own error makes both too large. The sample's variance
+    counts where it is larger than the chain's. Fast, and it sees the weights that a small data
+    set happens to lack; it needs states that are nearly Markov.
     """
     batch, value = candidates.batch, candidates.value
     if candidates.maps is None or candidates.keep is None:
@@ -90,7 +92,7 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
     variance = (plain if candidates.estimator in UNNORMALISED else normalised)[:-1]
     variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
     squared_bias = ((value - target) ** 2 + (found.value[:-1] - target) ** 2) / 2
-    return squared_bias + jnp.maximum(variance, sampled)
+    return BIAS_COUNTS * squared_bias + jnp.maximum(variance, sampled)
 
 
 def _sample_variance(candidates: Candidates, keep: Bool[Array, "traj time"]) -> Float[Array, ""]:

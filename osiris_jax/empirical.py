@@ -131,17 +131,12 @@ def _links(batch: TrajectoryBatch) -> _Links:
     weight = share[:, None, None] * (ratio[:, None] ** powers[None])[:, :, None]
     weight = weight * (reward.ravel()[:, None] ** powers[None])[:, None, :]
 
-    order = jnp.lexsort((following, state))
-    state, following = (jnp.append(x[order], nowhere) for x in (state, following))
-    begins = (state[1:] != state[:-1]) | (following[1:] != following[:-1])
-    link = jnp.cumsum(jnp.append(False, begins[:-1]), dtype=jnp.int32)
-    size = -(-len(link) // BLOCK) * BLOCK
-    first = jnp.full(size, len(link)).at[link].min(jnp.arange(len(link)))
+    pairs = masked.group_pairs(state, following, nowhere, block=BLOCK)
     return _Links(
-        state=state[first],
-        following=following[first],
-        weight=jax.ops.segment_sum(weight[order], link, size),
-        number=jnp.sum(state[first] < nowhere),
+        state=pairs.first,
+        following=pairs.second,
+        weight=jax.ops.segment_sum(weight, pairs.of_item, len(pairs.first)),
+        number=pairs.number,
     )
 
 

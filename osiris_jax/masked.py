@@ -31,6 +31,15 @@ def alive(mask: Bool[Array, "traj time"]) -> Bool[Array, " time"]:
     return mask.any(0)
 
 
+def followed(mask: Bool[Array, "traj time"]) -> Bool[Array, " time"]:
+    """Steps before the longest trajectory's last.
+
+    A trajectory that stops at one of these has ended. At the last step it may have been cut, and
+    the data do not say what would have followed.
+    """
+    return jnp.pad(alive(mask)[1:], (0, 1))
+
+
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """Knuth's error-free addition: the rounded sum and exactly what rounding lost."""
     rounded = a + b

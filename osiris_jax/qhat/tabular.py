@@ -32,15 +32,17 @@ class StepValues(NamedTuple):
 def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepValues:
     """Q-hat of the target policy in the MDP whose dynamics are the data's own frequencies.
 
-    Transitions are pooled over time; the last step of a trajectory leads to an end of value 0. With
-    V = 0 after the longest trajectory of the data, backwards over t,
+    Transitions are pooled over time. With V = 0 after the longest trajectory of the data, backwards
+    over t,
 
-      Q_t(s, a) = (sum over transitions (s, a, r, s') of [r + gamma V_{t+1}(s')]
-                   + smoothing * Qbar_t(s)) / (n(s, a) + smoothing),
+      Q_t(s, a) = mean(r | s, a) + gamma mean(V_{t+1}(s') | s, a),
       V_t(s) = sum_a pi_e(a|s) Q_t(s, a),
 
-    where Qbar_t(s) is the mean over all transitions from s (0 in a state never seen) and pi_e(.|s)
-    the mean of `target_probs` over the visits to s.
+    where each mean of x is (sum of x + smoothing * xbar(s)) / (n(s, a) + smoothing), xbar(s) being
+    the mean over all visits to s (0 without any), and pi_e(.|s) is the mean of `target_probs` over
+    the visits to s. A trajectory's last step leads to an end of value 0, but at the time when the
+    longest ends it may have been cut: visits at that time have a reward, and no successor in the
+    second mean.
 
     Args:
       discount: gamma in [0, 1].
@@ -58,10 +60,12 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     policy = _mean_policy(step, batch.num_states)[None]
     discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
 
+    reward = _shrink(model.reward, model.visits, smoothing)
+
     def step_back(following: Float[Array, "model state"], inputs):
         runs, state, action, probs = inputs
-        total = model.reward + discount * model.sum_after(following)
-        by_action = _shrink(total, model.visits, smoothing)
+        ahead = _shrink(model.sum_after(following), model.followed, smoothing)
+        by_action = reward + discount * ahead
         logged = by_action[model_of, state]
         q = jnp.take_along_axis(logged, action[:, None], axis=1)[:, 0]
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)
@@ -157,11 +161,13 @@ class _Model(NamedTuple):
 
     Attributes:
       visits: [model, state, action] n(s, a).
+      followed: [model, state, action] those whose successor is known.
       reward: [model, state, action] the sum of rewards.
       sum_after: maps V [model, state] to its sum over the successors [model, state, action].
     """
 
     visits: Array
+    followed: Array
     reward: Array
     sum_after: Callable[[Array], Array]
 
@@ -178,8 +184,11 @@ def _fit(batch: TrajectoryBatch, step: _Steps, learns: Bool[Array, "model traj"]
     def by_pair(x: Float[Array, "model traj time"]) -> Float[Array, "model state action"]:
         return jax.ops.segment_sum(x.ravel(), place.ravel(), num_places).reshape(shape)
 
+    ones = jnp.ones(place.shape, batch.dtype)
+    followed = masked.followed(step.mask)[None, None]
     return _Model(
-        visits=by_pair(jnp.ones(place.shape, batch.dtype)),
+        visits=by_pair(ones),
+        followed=by_pair(jnp.where(followed, ones, 0)),
         reward=by_pair(jnp.broadcast_to(step.reward[None], place.shape)),
         sum_after=_dense(batch, step, place, shape) if _fits_dense(batch) else _flat(step, by_pair),
     )

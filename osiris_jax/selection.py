@@ -112,19 +112,21 @@ def lepski(
     """SLOPE: the least kept whose interval still meets all before it (Su et al. 2020).
 
     Starts where everything is kept and walks down while the intervals, `width` bootstrap standard
-    errors to each side, have a point in common. It takes the bias to grow and the variance to fall
-    on the way, which `weighting="to-go"` violates without leave-one-out.
+    errors to each side, have a point in common; levels without an estimate are passed over. It
+    takes the bias to grow and the variance to fall on the way, which `weighting="to-go"` violates
+    without leave-one-out.
 
     Args:
       key: of the resamples, consumed.
       resamples: data sets drawn, relevance found anew in each.
       width: standard errors to each side.
     """
-    error = _bootstrap(candidates, key, resamples).std(0)
-    low = lax.cummax(candidates.value - width * error)
-    high = lax.cummin(candidates.value + width * error)
-    meets = lax.cummin((low <= high).astype(jnp.int32))
-    return jnp.where(meets > 0, -jnp.arange(len(low), dtype=error.dtype), 1)
+    value, error = candidates.value, _bootstrap(candidates, key, resamples).std(0)
+    known = jnp.isfinite(value) & jnp.isfinite(error)
+    low = lax.cummax(jnp.where(known, value - width * error, -jnp.inf))
+    high = lax.cummin(jnp.where(known, value + width * error, jnp.inf))
+    meets = known & (lax.cummin((low <= high).astype(jnp.int32)) > 0)
+    return jnp.where(meets, -jnp.arange(len(low), dtype=error.dtype), 1)
 
 
 def bootstrap(
@@ -133,7 +135,7 @@ def bootstrap(
     """Bootstrap variance plus squared distance from what all ratios say (Thomas & Brunskill 2016).
 
     The bias of a level is its distance from the bootstrap interval of the estimate that keeps
-    everything, as in their MAGIC.
+    most, as in their MAGIC.
 
     Args:
       key: of the resamples, consumed.
@@ -142,15 +144,16 @@ def bootstrap(
     """
     replicates = _bootstrap(candidates, key, resamples)
     tail = (1 - jnp.asarray(confidence, replicates.dtype)) / 2
-    low, high = (jnp.quantile(replicates[:, 0], q) for q in (tail, 1 - tail))
     value = candidates.value
-    low, high = jnp.minimum(low, value[0]), jnp.maximum(high, value[0])
+    most = jnp.argmax(jnp.isfinite(value))
+    low, high = (jnp.quantile(replicates[:, most], q) for q in (tail, 1 - tail))
+    low, high = jnp.minimum(low, value[most]), jnp.maximum(high, value[most])
     bias = jnp.maximum(jnp.maximum(low - value, value - high), 0)
     return replicates.var(0) + bias**2
 
 
 def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "resample level"]:
-    """Estimates of all levels from data sets drawn with replacement; NaN counts as the mean."""
+    """Estimates of all levels from data sets drawn with replacement, undefined ones as the mean."""
     number = len(candidates.batch.reward)
     key = random.key(0) if key is None else key
     chosen = random.randint(key, (resamples, number), 0, number)
@@ -159,7 +162,8 @@ def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "res
         return candidates.resample(jax.tree.map(lambda field: field[rows], candidates.batch))
 
     values = lax.map(again, chosen)
-    return jnp.where(jnp.isfinite(values), values, jnp.nanmean(values, 0, keepdims=True))
+    known = jnp.isfinite(values)
+    return jnp.where(known, values, jnp.mean(values, 0, keepdims=True, where=known))
 
 
 SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
@@ -168,8 +172,11 @@ SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
 def choose(
     candidates: Candidates, levels: Float[Array, " level"], method: str, **options: Any
 ) -> Choice:
-    """The level with the smallest score, ties to the one that keeps more; NaN never wins."""
+    """The level with the smallest score, ties to the one that keeps more.
+
+    A score that is undefined never wins, an undefined estimate only where all are.
+    """
     scores = SELECTION[method](candidates, **options)
-    usable = ~jnp.isnan(scores) & ~jnp.isnan(candidates.value)
-    best = jnp.argmin(jnp.where(usable, scores, jnp.inf))
+    known = jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
+    best = jnp.argmin(jnp.where(jnp.isnan(candidates.value), jnp.inf, known))
     return Choice(levels[best], candidates.value[best], levels, candidates.value, scores)

@@ -20,7 +20,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.relevance import omit
 
 AUTO = "auto"
-DEFAULT_METHOD = "model"
+DEFAULT_METHOD = BY_STATE = "model"
 ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
 THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNNORMALISED = ("is", "pdis")
@@ -78,8 +78,8 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
     batch, value = candidates.batch, candidates.value
     if candidates.maps is None or candidates.keep is None:
         raise ValueError(
-            "alpha: the method `model` needs relevance by state; "
-            f"choose one of {', '.join(name for name in SELECTION if name != 'model')}"
+            f"alpha: the method `{BY_STATE}` needs relevance by state; "
+            f"choose one of {', '.join(name for name in SELECTION if name != BY_STATE)}"
         )
     everything = jnp.ones((1, batch.num_states), bool)
     maps = jnp.concatenate([candidates.maps, everything])
@@ -125,8 +125,7 @@ def lepski(
     known = jnp.isfinite(value) & jnp.isfinite(error)
     low = lax.cummax(jnp.where(known, value - width * error, -jnp.inf))
     high = lax.cummin(jnp.where(known, value + width * error, jnp.inf))
-    meets = known & (lax.cummin((low <= high).astype(jnp.int32)) > 0)
-    return jnp.where(meets, -jnp.arange(len(low), dtype=error.dtype), 1)
+    return jnp.where(known & (low <= high), -jnp.arange(len(low), dtype=error.dtype), 1)
 
 
 def bootstrap(

@@ -280,7 +280,7 @@ CASES = {
     "is": ("osiris", "welch", {"discount": 0.9, "weighting": "none"}),
     "leave-one-out": ("osirwis", "welch", {"leave_one_out": True, "weighting": "none"}),
     "folds": ("osiris-pdis", "welch", {"folds": 3, "ddof": 0}),
-    "max_kept": ("osirwis", "welch", {"max_kept": 2}),
+    "max_kept": ("osiris", "welch", {"max_kept": 1, "weighting": "none"}),
     "effect": ("osirwis", "effect", {"weighting": "none", "shrink": False}),
 }
 

@@ -424,6 +424,26 @@ BAD = {
     "tolerance": {"relevance": ("true:tolerance=-1",)},
     "relevance: 'true' has no option": {"relevance": ("true:alpha=1",)},
     "truth_episodes": {"truth_episodes": 0},
+    "alphas: expected a number or one of auto": {"alphas": (0.1, "best")},
+    "alphas: 'auto' is given twice": {"alphas": ("auto", "auto")},
+    "thresholds: must be in": {"thresholds": (-0.1,), "relevance": ("effect",)},
+    "thresholds: must be .*'auto'": {"thresholds": ("auto",), "relevance": ("effect",)},
+    "thresholds: 0.2 is given twice": {"thresholds": (0.2, 0.2), "relevance": ("effect",)},
+    "shrinks: not an option": {"relevance": ("effect:shrinks=true",)},
+    "shrink: expected bool": {"relevance": ("effect:shrink=3",)},
+    "relevance: max_kept: expected an integer": {"relevance": ("welch:max_kept=-1",)},
+    "max_kept: expected an integer": {"relevance": ("welch:max_kept=2.5",)},
+    "fit: 'other' is unknown": {"estimators": ("dr:fit=other",)},
+    "smoothing: must be 0 or more": {"estimators": ("dr:smoothing=-1",)},
+    "q_folds: expected a whole number": {"estimators": ("wdr:q_folds=-2",)},
+    "relevance: 'effect' has no form by lag": {
+        "estimators": ("osiris-stepwise",),
+        "relevance": ("effect",),
+    },
+    "alphas: the method `model` needs relevance by state": {
+        "estimators": ("osiris-stepwise",),
+        "alphas": ("auto",),
+    },
 }
 
 
@@ -488,5 +508,152 @@ def test_a_world_that_is_played_feeds_the_same_engine():
 def test_the_rows_of_a_study_are_its_cells(study):
     cells = study.cells()
     assert len(set(cells)) == len(cells) == 2 * (3 + 2 * (2 * 2 + 2))
-    assert cells[0] == plan.Cell("wis", None, None, 5)
-    assert plan.Cell("osiris-pdis", "oracle", None, 9) in cells
+    assert cells[0] == plan.Cell("wis", None, None, None, 5)
+    assert plan.Cell("osiris-pdis", "oracle", None, None, 9) in cells
+    assert plan.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells
+
+
+# Chosen levels, thresholds, Q-hat and omission by lag -------------------------------------------
+
+NETWORK = "dr:fit=nn-q:q_folds=2"
+LIMITED = "welch:weighting=none:max_kept=2"
+TESTS = {
+    LIMITED: {"relevance": "welch", "weighting": "none", "max_kept": 2},
+    "effect": {"relevance": "effect"},
+    "welch": {"relevance": "welch"},
+}
+PLAIN = {
+    "dr": {},
+    "wdr:q_folds=2": {"q_folds": 2},
+    NETWORK: {"fit": "nn-q", "q_folds": 2},
+    "dm": {},
+    "stepwise": {},
+    "stepwise-dr": {},
+    "rcis": {},
+}
+
+
+@pytest.fixture(scope="module")
+def by_state():
+    return oj.Study(
+        world=small_world(),
+        trials=6,
+        sizes=(6,),
+        alphas=("auto",),
+        thresholds=(0.05, 0.4),
+        estimators=("dr", "wdr:q_folds=2", "osiris-dr"),
+        relevance=(LIMITED, "effect"),
+        discount=0.9,
+        seed=5,
+    )
+
+
+@pytest.fixture(scope="module")
+def by_lag():
+    return oj.Study(
+        world=small_world(),
+        trials=6,
+        sizes=(6,),
+        alphas=(0.3, "lepski", 1),
+        estimators=("dm", NETWORK, "stepwise", "stepwise-dr", "rcis", "osiris-stepwise"),
+        discount=0.9,
+        seed=5,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(by_state, by_lag, tmp_path_factory):
+    """The two studies' folders and values."""
+    out = tmp_path_factory.mktemp("chosen")
+    results = {
+        name: one.run(out=out / name, chunk_size=2)
+        for name, one in (("state", by_state), ("lag", by_lag))
+    }
+    return out, results
+
+
+def own_key(study, trial, size):
+    """Of what is random in a method: a stream apart from the trial's data."""
+    key = random.fold_in(random.key(study.seed), trial)
+    return random.fold_in(random.fold_in(key, 2**32 - 5), size)
+
+
+def expected_value(study, row, **changes):
+    """The value of a row of `trials`, from `estimate` on that trial's own data."""
+    size, trial = int(row["size"]), int(row["trial"])
+    data = study.world.rollout(random.fold_in(random.key(study.seed), trial), size, probs=True)
+    options = {"discount": 0.9, "key": own_key(study, trial, size)}
+    if row["relevance"] is None:
+        options |= PLAIN[row["estimator"]]
+    else:
+        test, _, chosen = row["relevance"].partition(":alpha=")
+        options |= TESTS[test]
+        name = "threshold" if test == "effect" else "alpha"
+        options[name] = chosen or row[name]
+        assert (row["alpha"] is None) == (test == "effect" or bool(chosen))
+        assert (row["threshold"] is None) == (test != "effect" or bool(chosen))
+    return float(oj.estimate(data, row["estimator"].split(":")[0], **{**options, **changes}))
+
+
+def rows_of_trials(result, trials=(0, 5)):
+    frame = result.trials().replace({np.nan: None})
+    return frame[frame.trial.isin(trials)].to_dict("records")
+
+
+@pytest.mark.parametrize("name", ["state", "lag"])
+def test_every_kind_of_row_is_what_estimate_says(name, by_state, by_lag, finished):
+    study = {"state": by_state, "lag": by_lag}[name]
+    rows = rows_of_trials(finished[1][name])
+    assert len(rows) == 2 * len(study.cells())
+    for row in rows:
+        what = [row[field] for field in ("estimator", "relevance", "alpha", "threshold", "size")]
+        expected = expected_value(study, row)
+        assert row["value"] == pytest.approx(expected, rel=1e-3, abs=1e-4), what
+
+
+def test_the_rows_say_which_level_was_chosen_how(by_state, by_lag):
+    found = [tuple(cell[:4]) for cell in by_state.cells()]
+    assert found == [
+        ("dr", None, None, None),
+        ("wdr:q_folds=2", None, None, None),
+        ("osiris-dr", f"{LIMITED}:alpha=auto", None, None),
+        ("osiris-dr", "effect", None, 0.05),
+        ("osiris-dr", "effect", None, 0.4),
+        ("osiris-dr", "effect:alpha=auto", None, None),
+    ]
+    lagged = [tuple(cell) for cell in by_lag.cells() if cell.estimator == "osiris-stepwise"]
+    levels = [("welch", 0.3, None), ("welch", 1.0, None), ("welch:alpha=lepski", None, None)]
+    assert lagged == [("osiris-stepwise", *level, 6) for level in levels]
+
+
+def test_a_summary_has_a_row_for_every_threshold(finished):
+    table = finished[1]["state"].summary()
+    effect = table[table.relevance == "effect"]
+    assert effect.threshold.tolist() == [0.05, 0.4]
+    assert effect.alpha.isna().all()
+
+
+def test_what_is_random_differs_between_trials(by_lag, finished):
+    """A fitted network depends on its key: each trial has the one of its own, no other's."""
+    rows = rows_of_trials(finished[1]["lag"], range(6))
+    first = own_key(by_lag, 0, 6)
+    for row in [row for row in rows if row["estimator"] == NETWORK][1:3]:
+        own, other = (expected_value(by_lag, row, **k) for k in ({}, {"key": first}))
+        assert row["value"] == pytest.approx(own, rel=1e-3, abs=1e-4)
+        assert other != pytest.approx(own, rel=4e-3, abs=4e-4)
+
+
+@pytest.mark.parametrize("name", ["state", "lag"])
+def test_chosen_levels_resume_to_the_same_bytes(name, by_state, by_lag, finished, tmp_path):
+    study = {"state": by_state, "lag": by_lag}[name]
+    out = Path(shutil.copytree(finished[0] / name, tmp_path / "copy"))
+    for number in (0, 2):
+        (out / "trials" / f"chunk-0000{number}.parquet").unlink()
+    study.run(out=out)
+    assert files(out) == files(finished[0] / name)
+
+
+def test_a_default_threshold_is_the_test_s_own():
+    one = oj.Study(world=small_world(), sizes=(5,), alphas=(), relevance=("effect", "nn-q"))
+    found = {cell.relevance: cell.threshold for cell in one.cells() if cell.relevance}
+    assert found == oj.THRESHOLDS

@@ -156,9 +156,10 @@ class Study:
             self._check_test(named)
         by_lag = [name for name in self._omitting() if is_by_lag(name)]
         if by_lag and BY_STATE in self.methods:
+            others = ", ".join(name for name in SELECTION if name != BY_STATE)
             raise ValueError(
-                f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` "
-                f"omits by lag; use {', '.join(name for name in SELECTION if name != BY_STATE)}"
+                f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` has "
+                f"it by lag; choose one of {others}"
             )
 
     def _check_estimator(self, named: Named) -> None:

@@ -183,7 +183,7 @@ def _fit(batch: TrajectoryBatch, step: _Steps, learns: Bool[Array, "model traj"]
     columns = jnp.stack([step.mask, followed, step.reward], -1).astype(batch.dtype)
     by_visit = counts[:, :, None] * columns.reshape(-1, 1, 3)
     sums = jax.ops.segment_sum(by_visit, pair, num_pairs)
-    visits, followed, reward = jnp.moveaxis(sums, (1, 2), (1, 0)).swapaxes(1, 2)
+    visits, followed, reward = jnp.transpose(sums, (2, 1, 0))
     after = _dense if _fits_dense(batch) else _linked
     return _Model(
         visits=visits.reshape(shape),

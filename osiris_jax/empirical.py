@@ -29,15 +29,15 @@ class CompositeMoments(NamedTuple):
 
     Attributes:
       value: v, its value.
-      by_state: the same from every state.
       second: E[(rho g)^2].
       centred: E[(rho (g - v))^2].
+      by_state: the value from every state.
     """
 
     value: Float[Array, " map"]
-    by_state: Float[Array, "map state"]
     second: Float[Array, " map"]
     centred: Float[Array, " map"]
+    by_state: Float[Array, "map state"]
 
 
 class _Links(NamedTuple):
@@ -81,7 +81,7 @@ def composite_moments(
     first = masked.fill(batch.mask, batch.require("state", PURPOSE))[:, 0]
     value, square_0, square_1, square_2 = moments[first].mean(0)
     centred = square_2 - 2 * value * square_1 + value**2 * square_0
-    return CompositeMoments(value, moments[:-1, 0].T, square_2, centred)
+    return CompositeMoments(value, square_2, centred, moments[:-1, 0].T)
 
 
 def _after_links(

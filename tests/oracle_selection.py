@@ -33,8 +33,8 @@ def divided_by_their_mean(visits):
     return [(ratio / mean if mean > 0 else LD(0), *rest) for ratio, *rest in visits]
 
 
-def composite_moments(data, keep, discount=1.0):
-    """(v, E[(rho g)^2], E[(rho (g - v))^2]) of the composite policy of a map, in the chain.
+def state_moments(data, keep, discount=1.0):
+    """State -> (V, M^0, M^1, M^2) of the composite policy of a map, in the chain.
 
     With h steps to go, in every state: V_h = E[u (r + gamma V_{h-1})], and for k = 0, 1, 2
     M_h^k = E[u^2 sum_j (k over j) r^(k-j) gamma^j M_{h-1}^j], the mean over the state's visits.
@@ -58,6 +58,12 @@ def composite_moments(data, keep, discount=1.0):
                 )
             longer[state] = tuple(x / len(visits) for x in total)
         moments = longer
+    return moments
+
+
+def composite_moments(data, keep, discount=1.0):
+    """(v, E[(rho g)^2], E[(rho (g - v))^2]) of the composite policy of a map, in the chain."""
+    moments = state_moments(data, keep, discount)
     starts = [moments[int(traj["states"][0])] for traj in data]
     value, zeroth, first, second = (sum(column) / len(data) for column in zip(*starts, strict=True))
     return float(value), float(second), float(second - 2 * value * first + value**2 * zeroth)
@@ -86,17 +92,47 @@ def sample_variance(data, keep, discount, *, normalised):
     return np.sum(weights**2 * (returns - np.sum(weights * returns)) ** 2)
 
 
+def corrected_value(data, value_of, discount):
+    """Mean of V(s_1), plus c max(0, 1 - e^2 / c^2).
+
+    c = sum_t gamma^(t-1) sum_i w_it d_it with d_it = r_t + gamma V(s_{t+1}) - V(s_t) and w_it =
+    rho_{1:t} normalised over all i, ended ones with their final weight and d = 0; V = 0 after the
+    end; e^2 is the sum over i of (sum_t gamma^(t-1) w_it (d_it - sum_j w_jt d_jt))^2. Nothing is corrected where
+    all weights are 0 at a step.
+    """
+    gamma, longest = LD(discount), max(len(traj["rewards"]) for traj in data)
+    correction, influence = LD(0), np.zeros(len(data), LD)
+    for t in range(longest):
+        weights, surprises = [], []
+        for traj in data:
+            weights.append(np.prod(np.exp(np.asarray(traj["log_ratio"][: t + 1], LD))))
+            values = [value_of[int(s)] for s in traj["states"]] + [LD(0)]
+            alive = t < len(traj["rewards"])
+            surprises.append(traj["rewards"][t] + gamma * values[t + 1] - values[t] if alive else 0)
+        weights, surprises = np.array(weights), np.array(surprises, LD)
+        if weights.sum() == 0:
+            correction = LD(np.nan)
+            break
+        share = weights / weights.sum()
+        mean = np.sum(share * surprises)
+        correction += gamma**t * mean
+        influence += gamma**t * share * (surprises - mean)
+    square = np.sum(influence**2)
+    shrunk = correction * max(0, 1 - square / correction**2) if correction != 0 else LD(0)
+    start = np.mean([value_of[int(traj["states"][0])] for traj in data])
+    return start + (shrunk if np.isfinite(shrunk) else 0)
+
+
 def model_scores(data, values, maps, keeps, discount, *, normalised):
-    """Mean of the two squared biases, plus the larger of the chain's and the sample's variance."""
-    everything = np.ones_like(maps[0])
-    target = composite_moments(data, everything, discount)[0]
+    """Half the squared distance from the target, plus the larger of two variances."""
+    chain = state_moments(data, np.ones_like(maps[0]), discount)
+    target = corrected_value(data, {s: x[0] for s, x in chain.items()}, discount)
     scores = []
     for value, keep, steps in zip(values, maps, keeps, strict=True):
         composite, second, centred = composite_moments(data, keep, discount)
         in_chain = (centred if normalised else second - composite**2) / len(data)
         in_sample = sample_variance(data, steps, discount, normalised=normalised)
-        bias = ((value - target) ** 2 + (composite - target) ** 2) / 2
-        scores.append(bias + max(in_chain, in_sample))
+        scores.append((value - target) ** 2 / 2 + max(in_chain, in_sample))
     return np.array(scores, float)
 
 

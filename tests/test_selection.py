@@ -78,7 +78,7 @@ def test_float32_follows():
     found = compiled_moments(load(data), MAPS, discount=0.9)
     assert {x.dtype for x in found} == {jnp.dtype("float32")}
     expected = np.array([oracle_selection.composite_moments(data, keep, 0.9) for keep in MAPS])
-    np.testing.assert_allclose(np.array(found).T, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.array(found[:3]).T, expected, rtol=1e-4, atol=1e-4)
 
 
 def poisoned(batch):
@@ -94,7 +94,8 @@ def test_padding_never_matters(double):
     expected = compiled_moments(oj.trim(batch), MAPS, discount=0.9)
     for other in (batch, poisoned(batch), poisoned(oj.pad_to(batch, 3 * MAX_STEPS))):
         found = compiled_moments(other, MAPS, discount=0.9)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12)
 
 
 def test_maps_matter_only_through_ratios(double):
@@ -104,7 +105,7 @@ def test_maps_matter_only_through_ratios(double):
     behaviour = compiled_moments(batch, none, discount=0.9)
     ones = batch.replace(log_ratio=jnp.zeros_like(batch.log_ratio))
     for x, expected in zip(compiled_moments(ones, MAPS, discount=0.9), behaviour, strict=True):
-        np.testing.assert_allclose(x, np.full(len(MAPS), expected[0]), rtol=1e-12)
+        np.testing.assert_allclose(x, np.broadcast_to(expected, x.shape), rtol=1e-12)
     np.testing.assert_allclose(behaviour.centred, behaviour.second - behaviour.value**2, rtol=1e-9)
     assert len(set(np.asarray(compiled_moments(batch, MAPS, discount=0.9).value))) == len(MAPS)
 

@@ -180,7 +180,7 @@ def test_data_in_which_no_test_can_decide_are_refused(waiting):
         weightings=("none",),
         variants=("first visit",),
     )
-    with pytest.raises(ValueError, match="^sizes: "):
+    with pytest.raises(ValueError, match=r"^sizes: "):
         calibration.run()
 
 

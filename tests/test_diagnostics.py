@@ -197,8 +197,8 @@ def flagged(world, keep, trials, size):
 def test_omitting_an_irrelevant_state_is_seldom_flagged(double, corridor):
     """About 5 % of data sets: the percentile bootstrap covers a little less than it says.
 
-    Measured in plain NumPy over 1,000 other data sets each: 8.5 % at N = 25, 6.1 % at 200, 6.3 % at
-    1,000; hence an allowance of 2 points above the level. Omitting the choice is flagged in 97 %.
+    Measured in plain NumPy on other data: 8.5 % at N = 25, 6.1 % at 200, 6.3 % at 1,000; hence an
+    allowance of 2 points above the level. Omitting the choice at 200 is flagged in 97 %.
     """
     trials, allowance = 500, 0.02
     error = np.sqrt(0.05 * 0.95 / trials)

@@ -60,8 +60,8 @@ class Omission:
                 f"average ({100 * self.confidence:g} % interval {-high:.3g} to {-low:.3g}); "
                 "keep more states, by a larger alpha"
             )
-        if not np.isfinite(self.covariance):
-            found.append("the omitted ratios are too large to judge the bias of the omission")
+        if not np.isfinite([self.covariance, low, high]).all():
+            found.append("the ratios are too large to judge the bias of the omission")
         if self.share_kept == 0:
             found.append("no ratio is kept: the estimate is the behaviour policy's value")
         elif self.share_kept == 1:
@@ -113,8 +113,8 @@ def omission_diagnostics(
     function = compose.test_for("is", relevance)
     check_batch(batch)
     refuse_unknown(options, [function])
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: must be in (0, 1), got {confidence}")
+    if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
+        raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
     if not isinstance(resamples, int | np.integer) or resamples < 2:
         raise ValueError(f"resamples: expected a whole number, 2 or more, got {resamples!r}")
     key = random.key(0) if key is None else key
@@ -123,6 +123,8 @@ def omission_diagnostics(
     level, name = alpha, "alpha"
     if relevance in THRESHOLDS:
         level, name = THRESHOLDS[relevance] if threshold is None else threshold, "threshold"
+    if np.ndim(level) > 0:
+        raise ValueError(f"{name}: expected one number, got {level!r}")
     keep, states, covariance, drawn = _omission(
         batch,
         traced(name, level, batch.dtype),

@@ -223,10 +223,12 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Rate at which states are called relevant over the level, by their true gap in Q.
 
     A panel for each weighting; the dashed line is the level itself, which states of gap 0 should
-    not exceed. Plain tests at the largest size.
+    not exceed. At the largest size; plain tests, or the first variant where there are none.
     """
     size = max(row["size"] for row in rows)
-    rows = [row for row in rows if row["size"] == size and not row["variant"]]
+    variants = [row["variant"] for row in rows]
+    variant = "" if "" in variants else variants[0]
+    rows = [row for row in rows if (row["size"], row["variant"]) == (size, variant)]
     weightings = list(dict.fromkeys(row["weighting"] for row in rows))
     gaps = sorted({(row["gap_above"], row["gap_up_to"]) for row in rows})
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(gaps)))
@@ -253,7 +255,8 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         axis.set_title(f'weighting "{weighting}"', fontsize=8)
         axis.set_xlabel("level alpha", fontsize=8)
         axis.set_ylim(-0.03, 1.03)
-    axes[0].set_ylabel(f"called relevant, N = {size}", fontsize=8)
+    of_variant = f", {variant}" if variant else ""
+    axes[0].set_ylabel(f"called relevant, N = {size}{of_variant}", fontsize=8)
     axes[-1].legend(fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(title, fontsize=9)
     return figure

@@ -71,6 +71,9 @@ class Calibration:
         if not isinstance(world, TabularWorld):
             raise ValueError("world: calibration needs a tabular world, whose relevance is known")
         object.__setattr__(self, "world", world)
+        for field in ("sizes", "alphas", "tests", "weightings", "variants", "edges"):
+            if not getattr(self, field):
+                raise ValueError(f"{field}: none given")
         for name in self.tests:
             if (
                 name not in RELEVANCE
@@ -88,8 +91,16 @@ class Calibration:
                 raise ValueError(f"weightings: {weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         if not all(0 <= alpha <= 1 for alpha in self.alphas):
             raise ValueError(f"alphas: must be in [0, 1], got {self.alphas}")
-        if self.trials < 2 or min(self.sizes, default=0) < 1:
-            raise ValueError("trials, sizes: expected at least 2 trials and positive sizes")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
+        for field, numbers, least in (
+            ("trials", (self.trials,), 2),
+            ("sizes", self.sizes, 1),
+            ("least_visits", (self.least_visits,), 0),
+        ):
+            if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
+                found = getattr(self, field)
+                raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
         if list(self.edges) != sorted(self.edges) or self.edges[-1] != float("inf"):
             raise ValueError("edges: expected rising numbers, the last of them inf")
 
@@ -113,6 +124,8 @@ class Calibration:
             rejected, counted = (np.concatenate(x) for x in zip(*parts, strict=True))
             labels = {"test": test, "weighting": weighting, "variant": variant, "size": size}
             rows += self._rows(labels, classes, gap, rejected, counted)
+        if not rows:
+            raise ValueError("sizes: so few trajectories that no test could decide in any data set")
         return rows
 
     def _chunks(self, size: int):

@@ -97,8 +97,8 @@ def corrected_value(data, value_of, discount):
 
     c = sum_t gamma^(t-1) sum_i w_it d_it with d_it = r_t + gamma V(s_{t+1}) - V(s_t) and w_it =
     rho_{1:t} normalised over all i, ended ones with their final weight and d = 0; V = 0 after the
-    end; e^2 is the sum over i of (sum_t gamma^(t-1) w_it (d_it - sum_j w_jt d_jt))^2. Nothing is corrected where
-    all weights are 0 at a step.
+    end; e^2 is the sum over i of (sum_t gamma^(t-1) w_it (d_it - sum_j w_jt d_jt))^2. Nothing
+    is corrected where all weights are 0 at a step.
     """
     gamma, longest = LD(discount), max(len(traj["rewards"]) for traj in data)
     correction, influence = LD(0), np.zeros(len(data), LD)

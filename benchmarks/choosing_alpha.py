@@ -1,4 +1,4 @@
-"""The table of docs/choosing-alpha.md from finished studies: RMSE at 0.05, at the best level, chosen.
+"""The table of docs/choosing-alpha.md, from finished studies: RMSE at fixed and at chosen levels.
 
     osiris-jax study --world dilly-dallying --trials 10000 --sizes 25,50,100,250 \\
         --alphas 0,0.01,0.05,0.1,0.2,0.35,0.6,1,auto --relevance welch:weighting=none \\

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to, pad_to_bucket, trim
+from osiris_jax.diagnostics import omission_diagnostics
 from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
@@ -44,6 +45,7 @@ __all__ = [
     "from_dataframe",
     "from_episodes",
     "make",
+    "omission_diagnostics",
     "omit",
     "pad_to",
     "pad_to_bucket",

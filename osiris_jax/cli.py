@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from osiris_jax.files import Stopped
+from osiris_jax.selection import AUTO, SELECTION
 
 app = typer.Typer(
     name="osiris-jax",
@@ -64,7 +65,12 @@ def study(
     world: Annotated[str | None, typer.Option(help="A world, see `osiris-jax list`.")] = None,
     trials: Annotated[int | None, typer.Option(help="Independent data sets.")] = None,
     sizes: Annotated[str | None, typer.Option(help="Trajectories in a data set: 25,50.")] = None,
-    alphas: Annotated[str | None, typer.Option(help="Levels of relevance: 0.05,0.1,1.")] = None,
+    alphas: Annotated[
+        str | None, typer.Option(help="Levels of relevance: 0.05,0.1,1,auto.")
+    ] = None,
+    thresholds: Annotated[
+        str | None, typer.Option(help="Levels of effect and nn-q: 0.2,0.4.")
+    ] = None,
     estimators: Annotated[
         str | None, typer.Option(help="is,wis,osirwis,cwpdis:finished=drop,on-policy")
     ] = None,
@@ -116,7 +122,8 @@ def study(
         "world": world,
         "trials": trials,
         "sizes": _numbers("sizes", sizes, int),
-        "alphas": _numbers("alphas", alphas, float),
+        "alphas": _levels(alphas),
+        "thresholds": _numbers("thresholds", thresholds, float),
         "estimators": _words(estimators),
         "relevance": _words(relevance),
         "weighting": weighting,
@@ -133,12 +140,64 @@ def _words(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def _levels(text: str | None) -> tuple | None:
+    """Numbers, and the words that stand for a level chosen from the data."""
+    words = _words(text)
+    if words is None:
+        return None
+    return tuple(w if w == AUTO or w in SELECTION else _number("alphas", w) for w in words)
+
+
+def _number(field: str, word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        names = ", ".join((AUTO, *SELECTION))
+        raise ValueError(f"{field}: expected numbers, or {names}, got {word!r}") from None
+
+
 def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
     try:
         return None if text is None else tuple(kind(word) for word in _words(text) or ())
     except ValueError:
         name = "integers" if kind is int else "numbers"
         raise ValueError(f"{field}: expected {name} with commas between, got {text!r}") from None
+
+
+@app.command()
+def calibrate(
+    world: Annotated[str, typer.Option(help="A tabular world.")] = "waiting-room",
+    trials: Annotated[int, typer.Option(help="Independent data sets.")] = 1000,
+    sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
+    alphas: Annotated[str, typer.Option(help="Levels: 0.01,0.05,0.25.")] = "0.05",
+    tests: Annotated[str, typer.Option(help="welch,smirnov")] = "welch,smirnov",
+    weightings: Annotated[str, typer.Option(help="to-go,future,none")] = "to-go,future,none",
+    variants: Annotated[
+        str, typer.Option(help="all, or of: plain,first visit,leave one out")
+    ] = "all",
+    seed: Annotated[int, typer.Option(help="Seed of all data.")] = 0,
+    out: OutOption = Path("runs/calibration"),
+) -> None:
+    """Size and power of the relevance tests against exact relevance.
+
+    Example: osiris-jax calibrate --world waiting-room --trials 2000 --sizes 25,100
+    --alphas 0.05,0.25 --out runs/calibration
+    """
+    from osiris_jax.commands.calibrate import calibrate as run
+    from osiris_jax.study.calibration import VARIANTS, Calibration
+
+    wanted = tuple(VARIANTS) if variants == "all" else tuple(_words(variants) or ())
+    calibration = Calibration(
+        world=world,
+        trials=trials,
+        sizes=_numbers("sizes", sizes, int) or (),
+        alphas=_numbers("alphas", alphas, float) or (),
+        tests=_words(tests) or (),
+        weightings=_words(weightings) or (),
+        variants=tuple("" if name == "plain" else name for name in wanted),
+        seed=seed,
+    )
+    run(calibration, out)
 
 
 @app.command("train-policy")

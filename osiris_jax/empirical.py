@@ -2,7 +2,9 @@
 
 Every visit to a state is as likely as any other visit to it, whatever came before: trajectories are
 cut at states and put together again. The ratios of a state are divided by their mean there, so that
-they are ratios in that MDP too. For any map of kept states it gives the value of the composite
+they are ratios in that MDP too. A trajectory's last visit leads to an end; but at the time when the
+longest trajectory ends it may have been cut, so visits at that time are left out of the states that
+have any other. For any map of kept states it gives the value of the composite
 policy and the second moments of its weights, with far less noise than the trajectories themselves.
 """
 
@@ -29,11 +31,13 @@ class CompositeMoments(NamedTuple):
       value: v, its value.
       second: E[(rho g)^2].
       centred: E[(rho (g - v))^2].
+      by_state: the value from every state.
     """
 
     value: Float[Array, " map"]
     second: Float[Array, " map"]
     centred: Float[Array, " map"]
+    by_state: Float[Array, "map state"]
 
 
 class _Links(NamedTuple):
@@ -42,7 +46,7 @@ class _Links(NamedTuple):
     Attributes:
       state, following: the pair; `num_states` as the second is the end of a trajectory.
       weight: [link, power of the ratio, power of the reward] the sum of rho^j r^k over the visits,
-        over the number of visits to the state.
+        over the number of visits that the state has.
       number: how many there are; what comes behind them weighs nothing.
     """
 
@@ -77,7 +81,7 @@ def composite_moments(
     first = masked.fill(batch.mask, batch.require("state", PURPOSE))[:, 0]
     value, square_0, square_1, square_2 = moments[first].mean(0)
     centred = square_2 - 2 * value * square_1 + value**2 * square_0
-    return CompositeMoments(value, square_2, centred)
+    return CompositeMoments(value, square_2, centred, moments[:-1, 0].T)
 
 
 def _after_links(
@@ -120,32 +124,37 @@ def _links(batch: TrajectoryBatch) -> _Links:
     nowhere = batch.num_states
     state = masked.fill(batch.mask, batch.require("state", PURPOSE), nowhere)
     following = jnp.pad(state[:, 1:], ((0, 0), (0, 1)), constant_values=nowhere).ravel()
-    state, reward = state.ravel(), masked.fill(batch.mask, batch.reward).ravel()
-    ratio, share = _ratios_and_shares(batch, state)
+    used = _used_visits(batch, state)
+    state, reward = masked.fill(used, state, nowhere).ravel(), masked.fill(used, batch.reward)
+    ratio, share = _ratios_and_shares(batch, used, state)
     powers = jnp.arange(3, dtype=batch.dtype)
     weight = share[:, None, None] * (ratio[:, None] ** powers[None])[:, :, None]
-    weight = weight * (reward[:, None] ** powers[None])[:, None, :]
+    weight = weight * (reward.ravel()[:, None] ** powers[None])[:, None, :]
 
-    order = jnp.lexsort((following, state))
-    state, following = (jnp.append(x[order], nowhere) for x in (state, following))
-    begins = (state[1:] != state[:-1]) | (following[1:] != following[:-1])
-    link = jnp.cumsum(jnp.append(False, begins[:-1]), dtype=jnp.int32)
-    size = -(-len(link) // BLOCK) * BLOCK
-    first = jnp.full(size, len(link)).at[link].min(jnp.arange(len(link)))
+    pairs = masked.group_pairs(state, following, nowhere, block=BLOCK)
     return _Links(
-        state=state[first],
-        following=following[first],
-        weight=jax.ops.segment_sum(weight[order], link, size),
-        number=jnp.sum(state[first] < nowhere),
+        state=pairs.first,
+        following=pairs.second,
+        weight=jax.ops.segment_sum(weight, pairs.of_item, len(pairs.first)),
+        number=pairs.number,
     )
 
 
+def _used_visits(
+    batch: TrajectoryBatch, state: Int[Array, "traj time"]
+) -> Bool[Array, "traj time"]:
+    """Visits whose successor is known, and all visits of a state that has none of these."""
+    followed = batch.mask & masked.followed(batch.mask)[None]
+    some = jnp.zeros(batch.num_states + 1, bool).at[state].max(followed)
+    return batch.mask & (followed | ~some[state])
+
+
 def _ratios_and_shares(
-    batch: TrajectoryBatch, state: Int[Array, " visit"]
+    batch: TrajectoryBatch, used: Bool[Array, "traj time"], state: Int[Array, " visit"]
 ) -> tuple[Float[Array, " visit"], Float[Array, " visit"]]:
-    """Ratios over their mean in the state, and one over its number of visits; 0 in the padding."""
-    real, num_places = batch.mask.ravel(), batch.num_states + 1
-    log_ratio = masked.fill(batch.mask, batch.require("log_ratio", PURPOSE), -jnp.inf).ravel()
+    """Ratios over their mean in the state, and one over its number of visits; 0 elsewhere."""
+    real, num_places = used.ravel(), batch.num_states + 1
+    log_ratio = masked.fill(used, batch.require("log_ratio", PURPOSE), -jnp.inf).ravel()
     peak = masked.segment_peak(log_ratio, state, num_places)
     relative = jnp.exp(log_ratio - peak[state])
     ones = jnp.where(real, jnp.ones_like(relative), 0)

@@ -18,6 +18,7 @@ from osiris_jax.options import Options, bind, refuse_unknown, traced
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 
 DEFAULT_RELEVANCE = "welch"
+METHODS = (selection.AUTO, *selection.SELECTION)
 
 
 def estimate(
@@ -105,11 +106,10 @@ def choose_level(
       >>> choice.level, choice.value
     """
     plain_name, _ = parse_name(estimator)
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
     plan = _plan(batch, plain_name, relevance, method, levels, max_kept, common, options)
-    if plan.names["method"] is None:
-        known = ", ".join((selection.AUTO, *selection.SELECTION))
-        raise ValueError(f"method: expected one of {known}, got {method!r}")
     return _choose(batch, *plan.arguments, **plan.names)
 
 
@@ -170,16 +170,18 @@ def _plan(
     check_batch(batch)
     if estimator not in WITHOUT_RATIOS or relevance is not None:
         batch.require("log_ratio", f"the estimator `{estimator}`")
-    method = _method(level) if relevance is not None else None
+    name = "threshold" if relevance in THRESHOLDS else "alpha"
+    method = _method(name, level) if relevance is not None else None
     users: list[Callable] = [ESTIMATORS[estimator]]
     users += [_test(relevance, estimator)] if relevance is not None else []
     users += [selection.SELECTION[method]] if method is not None else []
     refuse_unknown(options, users)
     bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
-    name = "threshold" if relevance in THRESHOLDS else "alpha"
     if method is not None:
         grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS
         wanted = np.ravel(grid if levels is None else levels)
+        if not wanted.size:
+            raise ValueError("levels: none given")
         level = sorted(wanted, reverse=name == "alpha")
     elif level is None:
         level = THRESHOLDS.get(relevance or "", 0.05)
@@ -189,13 +191,12 @@ def _plan(
     return _Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
 
 
-def _method(level: Any) -> str | None:
+def _method(name: str, level: Any) -> str | None:
     """The method that a level's word asks for; None for a number."""
     if not isinstance(level, str):
         return None
-    if level != selection.AUTO and level not in selection.SELECTION:
-        known = ", ".join((selection.AUTO, *selection.SELECTION))
-        raise ValueError(f"alpha: expected a number or one of {known}, got {level!r}")
+    if level not in METHODS:
+        raise ValueError(f"{name}: expected a number or one of {', '.join(METHODS)}, got {level!r}")
     return selection.DEFAULT_METHOD if level == selection.AUTO else level
 
 

@@ -6,6 +6,8 @@ A ratio of zero is a log-ratio of -inf and makes every product over it -inf.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -29,6 +31,54 @@ def lengths(mask: Bool[Array, "traj time"]) -> Int[Array, " traj"]:
 def alive(mask: Bool[Array, "traj time"]) -> Bool[Array, " time"]:
     """Steps at which at least one trajectory still runs."""
     return mask.any(0)
+
+
+def followed(mask: Bool[Array, "traj time"]) -> Bool[Array, " time"]:
+    """Steps before the longest trajectory's last.
+
+    A trajectory that stops at one of these has ended. At the last step it may have been cut, and
+    the data do not say what would have followed.
+    """
+    return jnp.pad(alive(mask)[1:], (0, 1))
+
+
+class Pairs(NamedTuple):
+    """The distinct pairs of two columns of ids, in rising order, and which one each item is.
+
+    Attributes:
+      first, second: [pair] the ids; rows from `number` on are beyond the last pair.
+      of_item: [item] the row of each item's pair.
+      number: how many pairs there are whose first id is below the limit.
+    """
+
+    first: Int[Array, " pair"]
+    second: Int[Array, " pair"]
+    of_item: Int[Array, " item"]
+    number: Int[Array, ""]
+
+
+def group_pairs(
+    first: Int[Array, " item"], second: Int[Array, " item"], limit: int, *, block: int
+) -> Pairs:
+    """Groups items by the pair of their ids; items whose first id is `limit` come last.
+
+    There is a row for every item, as all might differ, rounded up to whole blocks: what sums over
+    pairs does so block by block and stops at the last that holds any.
+    """
+    order = jnp.lexsort((second, first))
+    ordered_first, ordered_second = first[order], second[order]
+    differs = (ordered_first[1:] != ordered_first[:-1]) | (
+        ordered_second[1:] != ordered_second[:-1]
+    )
+    row = jnp.cumsum(jnp.append(False, differs), dtype=jnp.int32)
+    size = -(-len(row) // block) * block
+    ids = jnp.full(size, limit, first.dtype).at[row].set(ordered_first)
+    return Pairs(
+        first=ids,
+        second=jnp.zeros(size, second.dtype).at[row].set(ordered_second),
+        of_item=jnp.zeros_like(row).at[order].set(row),
+        number=jnp.sum(ids < limit),
+    )
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

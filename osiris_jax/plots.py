@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,9 +156,15 @@ def lengths(by_policy: Mapping[str, Any], title: str) -> Figure:
 
 
 def _row_label(row: Mapping[str, Any]) -> str:
-    alpha = "" if row["alpha"] is None else f", alpha {row['alpha']:g}"
-    test = "" if row["relevance"] is None else f" ({row['relevance']}{alpha})"
-    return f"{row['estimator']}{test}"
+    level = level_label(row)
+    parts = [part for part in (row["relevance"], level) if part]
+    return row["estimator"] + (f" ({', '.join(parts)})" if parts else "")
+
+
+def level_label(row: Mapping[str, Any]) -> str:
+    """The level of a row of a summary, "" where it has none."""
+    names = (name for name in ("alpha", "threshold") if row[name] is not None)
+    return "".join(f"{name} {row[name]:g}" for name in names)
 
 
 def rmse_bars(rows: Sequence[Mapping[str, Any]], title: str, most: int = 30) -> Figure:
@@ -189,13 +196,12 @@ def consistency(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     name, test = kept[0]["estimator"], kept[0]["relevance"]
     kept = [row for row in kept if (row["estimator"], row["relevance"]) == (name, test)]
     figure, (left, right) = canvas(WIDE, 2.6, columns=2)
-    levels = sorted(
-        {row["alpha"] for row in kept}, key=lambda alpha: -1 if alpha is None else alpha
-    )
+    levels = list(dict.fromkeys(level_label(row) for row in kept))
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(levels)))
-    for alpha, colour in zip(levels, colours, strict=True):
-        line = sorted((row for row in kept if row["alpha"] == alpha), key=lambda row: row["size"])
-        label = test if alpha is None else f"alpha {alpha:g}"
+    for level, colour in zip(levels, colours, strict=True):
+        same = (row for row in kept if level_label(row) == level)
+        line = sorted(same, key=lambda row: row["size"])
+        label = level or test
         for axis, field in ((left, "mean"), (right, "rmse")):
             values, errors = [row[field] for row in line], [row[f"{field}_se"] for row in line]
             axis.errorbar(
@@ -211,3 +217,53 @@ def consistency(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     left.set_title(f"{title}: {test}", fontsize=9)
     left.legend(fontsize=6, frameon=False)
     return figure
+
+
+def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Rate at which states are called relevant over the level, by their true gap in Q.
+
+    A panel for each weighting; the dashed line is the level itself, which states of gap 0 should
+    not exceed. At the largest size; plain tests, or the first variant where there are none.
+    """
+    size = max(row["size"] for row in rows)
+    variants = [row["variant"] for row in rows]
+    variant = "" if "" in variants else variants[0]
+    rows = [row for row in rows if (row["size"], row["variant"]) == (size, variant)]
+    weightings = list(dict.fromkeys(row["weighting"] for row in rows))
+    gaps = sorted({(row["gap_above"], row["gap_up_to"]) for row in rows})
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(gaps)))
+    figure, axes = canvas(WIDE, 2.6, columns=len(weightings))
+    for axis, weighting in zip(axes, weightings, strict=True):
+        for (gap, colour), (test, style) in itertools.product(
+            zip(gaps, colours, strict=True), (("welch", "-"), ("smirnov", ":"))
+        ):
+            line = [
+                row
+                for row in rows
+                if (row["weighting"], row["test"]) == (weighting, test)
+                and (row["gap_above"], row["gap_up_to"]) == gap
+            ]
+            if line:
+                alphas, rates, errors = (
+                    [row[name] for row in line] for name in ("alpha", "rate", "rate_se")
+                )
+                label = f"{test}, gap {_gap_label(gap)}"
+                style_of_line = {"color": colour, "ls": style, "lw": 1, "marker": "o", "ms": 3}
+                axis.errorbar(alphas, rates, errors, capsize=2, label=label, **style_of_line)
+        levels = sorted({row["alpha"] for row in rows})
+        axis.plot(levels, levels, color="black", lw=0.8, ls="--", label="the level itself")
+        axis.set_title(f'weighting "{weighting}"', fontsize=8)
+        axis.set_xlabel("level alpha", fontsize=8)
+        axis.set_ylim(-0.03, 1.03)
+    of_variant = f", {variant}" if variant else ""
+    axes[0].set_ylabel(f"called relevant, N = {size}{of_variant}", fontsize=8)
+    axes[-1].legend(fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.suptitle(title, fontsize=9)
+    return figure
+
+
+def _gap_label(gap: tuple[float, float]) -> str:
+    above, up_to = gap
+    if up_to <= 1e-6:
+        return "0"
+    return f"above {above:g}" if up_to == np.inf else f"to {up_to:g}"

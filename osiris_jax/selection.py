@@ -20,10 +20,11 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.relevance import omit
 
 AUTO = "auto"
-DEFAULT_METHOD = "model"
+DEFAULT_METHOD = BY_STATE = "model"
 ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
 THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNNORMALISED = ("is", "pdis")
+ERROR_COUNTS = 0.5
 
 
 class Candidates(NamedTuple):
@@ -67,30 +68,58 @@ class Choice(NamedTuple):
 
 
 def model(candidates: Candidates) -> Float[Array, " level"]:
-    """Squared error in the data's own Markov chain: squared bias, and variance of the weights.
+    """Variance and squared distance from the target's value, both from the data's Markov chain.
 
-    The chain (`osiris_jax.empirical`) gives the target's value and, for the map of each level, that
-    of the composite policy and the variance of the estimate. The bias is measured twice, as the
-    composite policy's value and as the estimate itself less the target's value, and the squares
-    averaged; the sample's own variance counts where it is larger. Fast, and it sees the weights
-    that a small data set happens to lack; it needs states that are nearly Markov.
+    The chain (`osiris_jax.empirical`) gives the variance of the estimate at each level; that of
+    the sample counts where it is larger. The target's value is the chain's, corrected by what the
+    trajectories show against it (`corrected_value`). The squared distance counts half, for
+    that value has an error of its own. Fast, and it sees the weights that a small data set happens
+    to lack.
     """
     batch, value = candidates.batch, candidates.value
     if candidates.maps is None or candidates.keep is None:
         raise ValueError(
-            "alpha: the method `model` needs relevance by state; "
-            f"choose one of {', '.join(name for name in SELECTION if name != 'model')}"
+            f"alpha: the method `{BY_STATE}` needs relevance by state; "
+            f"choose one of {', '.join(name for name in SELECTION if name != BY_STATE)}"
         )
     everything = jnp.ones((1, batch.num_states), bool)
     maps = jnp.concatenate([candidates.maps, everything])
     found = empirical.composite_moments(batch, maps, discount=candidates.discount)
-    number, target = len(batch.reward), found.value[-1]
+    number = len(batch.reward)
+    target = corrected_value(batch, found.by_state[-1], candidates.discount)
     sampled = jax.vmap(lambda keep: _sample_variance(candidates, keep))(candidates.keep)
     plain, normalised = found.second - found.value**2, found.centred
     variance = (plain if candidates.estimator in UNNORMALISED else normalised)[:-1]
     variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
-    squared_bias = ((value - target) ** 2 + (found.value[:-1] - target) ** 2) / 2
-    return squared_bias + jnp.maximum(variance, sampled)
+    return ERROR_COUNTS * (value - target) ** 2 + jnp.maximum(variance, sampled)
+
+
+def corrected_value(
+    batch: TrajectoryBatch, by_state: Float[Array, " state"], discount
+) -> Float[Array, ""]:
+    """The mean value of the first states, corrected where the data contradict it.
+
+    The correction is that of weighted doubly robust estimation with values of states alone: the sum
+    over t of gamma^(t-1) times the weighted mean of r_t + gamma V(s_{t+1}) - V(s_t). Known with
+    standard error e, a correction c is shrunk to c max(0, 1 - e^2 / c^2), as James and Stein do.
+    """
+    state = masked.fill(batch.mask, batch.require("state", "a choice of level"))
+    value = masked.fill(batch.mask, by_state[state])
+    following = jnp.pad(value[:, 1:], ((0, 0), (0, 1)))
+    discount = jnp.asarray(discount, batch.dtype)
+    surprise = masked.fill(batch.mask, batch.reward) + discount * following - value
+    log_ratio = batch.require("log_ratio", "a choice of level")
+    log_weight = masked.running_log_weights(log_ratio, batch.mask)
+    mean = jax.vmap(masked.weighted_mean, in_axes=1)(log_weight, surprise)
+    scale = jnp.where(masked.alive(batch.mask), 1, 0) * masked.discounts(
+        len(mean), discount, batch.dtype
+    )
+    weight = jax.nn.softmax(log_weight, axis=0)
+    influence = masked.total(weight * (surprise - mean[None]) * scale[None])
+    correction, squared_error = masked.total(mean * scale), jnp.sum(influence**2)
+    square = correction**2
+    shrunk = correction * jnp.maximum(0, 1 - squared_error / jnp.where(square > 0, square, 1))
+    return value[:, 0].mean() + jnp.where(jnp.isfinite(shrunk), shrunk, 0)
 
 
 def _sample_variance(candidates: Candidates, keep: Bool[Array, "traj time"]) -> Float[Array, ""]:
@@ -112,19 +141,21 @@ def lepski(
     """SLOPE: the least kept whose interval still meets all before it (Su et al. 2020).
 
     Starts where everything is kept and walks down while the intervals, `width` bootstrap standard
-    errors to each side, have a point in common. It takes the bias to grow and the variance to fall
-    on the way, which `weighting="to-go"` violates without leave-one-out.
+    errors to each side, have a point in common; levels without an estimate are passed over. It
+    takes the bias to grow and the variance to fall on the way, which `weighting="to-go"` violates
+    without leave-one-out.
 
     Args:
       key: of the resamples, consumed.
       resamples: data sets drawn, relevance found anew in each.
       width: standard errors to each side.
     """
-    error = _bootstrap(candidates, key, resamples).std(0)
-    low = lax.cummax(candidates.value - width * error)
-    high = lax.cummin(candidates.value + width * error)
-    meets = lax.cummin((low <= high).astype(jnp.int32))
-    return jnp.where(meets > 0, -jnp.arange(len(low), dtype=error.dtype), 1)
+    value, error = candidates.value, _bootstrap(candidates, key, resamples).std(0)
+    known = jnp.isfinite(value) & jnp.isfinite(error)
+    low = lax.cummax(jnp.where(known, value - width * error, -jnp.inf))
+    high = lax.cummin(jnp.where(known, value + width * error, jnp.inf))
+    meets = known & (lax.cummin((low <= high).astype(jnp.int32)) > 0)
+    return jnp.where(meets, -jnp.arange(len(low), dtype=error.dtype), 1)
 
 
 def bootstrap(
@@ -133,7 +164,7 @@ def bootstrap(
     """Bootstrap variance plus squared distance from what all ratios say (Thomas & Brunskill 2016).
 
     The bias of a level is its distance from the bootstrap interval of the estimate that keeps
-    everything, as in their MAGIC.
+    most, as in their MAGIC.
 
     Args:
       key: of the resamples, consumed.
@@ -142,15 +173,16 @@ def bootstrap(
     """
     replicates = _bootstrap(candidates, key, resamples)
     tail = (1 - jnp.asarray(confidence, replicates.dtype)) / 2
-    low, high = (jnp.quantile(replicates[:, 0], q) for q in (tail, 1 - tail))
     value = candidates.value
-    low, high = jnp.minimum(low, value[0]), jnp.maximum(high, value[0])
+    most = jnp.argmax(jnp.isfinite(value))
+    low, high = (jnp.quantile(replicates[:, most], q) for q in (tail, 1 - tail))
+    low, high = jnp.minimum(low, value[most]), jnp.maximum(high, value[most])
     bias = jnp.maximum(jnp.maximum(low - value, value - high), 0)
     return replicates.var(0) + bias**2
 
 
 def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "resample level"]:
-    """Estimates of all levels from data sets drawn with replacement; NaN counts as the mean."""
+    """Estimates of all levels from data sets drawn with replacement, undefined ones as the mean."""
     number = len(candidates.batch.reward)
     key = random.key(0) if key is None else key
     chosen = random.randint(key, (resamples, number), 0, number)
@@ -159,7 +191,8 @@ def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "res
         return candidates.resample(jax.tree.map(lambda field: field[rows], candidates.batch))
 
     values = lax.map(again, chosen)
-    return jnp.where(jnp.isfinite(values), values, jnp.nanmean(values, 0, keepdims=True))
+    known = jnp.isfinite(values)
+    return jnp.where(known, values, jnp.mean(values, 0, keepdims=True, where=known))
 
 
 SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
@@ -168,8 +201,11 @@ SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
 def choose(
     candidates: Candidates, levels: Float[Array, " level"], method: str, **options: Any
 ) -> Choice:
-    """The level with the smallest score, ties to the one that keeps more; NaN never wins."""
+    """The level with the smallest score, ties to the one that keeps more.
+
+    A score that is undefined never wins, an undefined estimate only where all are.
+    """
     scores = SELECTION[method](candidates, **options)
-    usable = ~jnp.isnan(scores) & ~jnp.isnan(candidates.value)
-    best = jnp.argmin(jnp.where(usable, scores, jnp.inf))
+    known = jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
+    best = jnp.argmin(jnp.where(jnp.isnan(candidates.value), jnp.inf, known))
     return Choice(levels[best], candidates.value[best], levels, candidates.value, scores)

@@ -9,17 +9,36 @@ import numpy as np
 
 LD = np.longdouble
 END = None  # where the last step of a trajectory leads
+UNKNOWN = -1  # where the last step of one that may have been cut leads
 
 
-def transitions(data):
-    """[(s, a, r, s')] of all steps."""
+def horizon(data):
+    """The length of the longest trajectory."""
+    return max(len(traj["rewards"]) for traj in data)
+
+
+def transitions(data, longest):
+    """[(s, a, r, s')] of all steps; a trajectory may have been cut after `longest` steps."""
     found = []
     for traj in data:
         states = [int(s) for s in traj["states"]]
+        last = UNKNOWN if len(states) == longest else END
         for t, (state, action) in enumerate(zip(states, traj["actions"], strict=True)):
-            after = states[t + 1] if t + 1 < len(states) else END
+            after = states[t + 1] if t + 1 < len(states) else last
             found.append((state, int(action), LD(traj["rewards"][t]), after))
     return found
+
+
+def smoothed_means(samples, smoothing):
+    """The mean of each action's samples, drawn to that of all as if `smoothing` more had it."""
+    everything = [x for of_action in samples for x in of_action]
+    pooled = sum(everything) / LD(len(everything)) if everything else LD(0)
+    means = []
+    for of_action in samples:
+        size = LD(len(of_action)) + LD(smoothing)
+        total = sum(of_action, LD(0)) + LD(smoothing) * pooled
+        means.append(total / size if size > 0 else pooled)
+    return np.array(means)
 
 
 def mean_policy(data, state):
@@ -35,26 +54,21 @@ def mean_policy(data, state):
 
 def fitted_tables(training, data, num_actions, discount, smoothing):
     """[Q_1, Q_2, ...] up to the longest trajectory of all the data, Q_t[s] a row over actions."""
-    observed = transitions(training)
+    observed = transitions(training, horizon(data))
     states = sorted({int(s) for traj in data for s in traj["states"]})
     policies = {state: mean_policy(data, state) for state in states}
     values, tables = {state: LD(0) for state in states}, []
-    for _ in range(max(len(traj["rewards"]) for traj in data)):
+    for _ in range(horizon(data)):
         table = {}
         for state in states:
-            targets = [[] for _ in range(num_actions)]
+            rewards, following = ([[] for _ in range(num_actions)] for _ in range(2))
             for s, a, r, after in observed:
                 if s == state:
-                    following = LD(0) if after is END else values[after]
-                    targets[a].append(r + LD(discount) * following)
-            seen = [x for of_action in targets for x in of_action]
-            pooled = sum(seen) / LD(len(seen)) if seen else LD(0)
-            row = []
-            for of_action in targets:
-                size = LD(len(of_action)) + LD(smoothing)
-                total = sum(of_action, LD(0)) + LD(smoothing) * pooled
-                row.append(total / size if size > 0 else pooled)
-            table[state] = np.array(row)
+                    rewards[a].append(r)
+                    if after != UNKNOWN:
+                        following[a].append(LD(0) if after is END else values[after])
+            ahead = smoothed_means(following, smoothing)
+            table[state] = smoothed_means(rewards, smoothing) + LD(discount) * ahead
         values = {state: np.sum(policies[state] * table[state]) for state in states}
         tables.insert(0, table)
     return tables
@@ -103,7 +117,7 @@ def wdr(data, qhat, discount=1.0):
     """`dr` with the weights at each step divided by their sum over all trajectories."""
     values, total = list(step_values(data, qhat)), LD(0)
     weights = [LD(1)] * len(data)
-    for t in range(max(len(traj["rewards"]) for traj in data)):
+    for t in range(horizon(data)):
         before = weights
         weights = [
             w * np.exp(LD(traj["log_ratio"][t])) if t < len(traj["rewards"]) else w

@@ -26,7 +26,7 @@ def run(monkeypatch, *arguments):
     return ended.value.code or 0
 
 
-@pytest.mark.parametrize("command", [(), ("show",), ("train-policy",)])
+@pytest.mark.parametrize("command", [(), ("show",), ("calibrate",), ("train-policy",)])
 def test_help_has_an_example(monkeypatch, capsys, command):
     assert run(monkeypatch, *command, "--help") == 0
     printed = capsys.readouterr().out
@@ -96,6 +96,83 @@ def test_train_policy_writes_a_network_its_card_and_its_curve(monkeypatch, capsy
     assert f"{facts['behavior']['mean']:.1f}" in card
     for name in ("learning-curve", "lengths"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+CALIBRATE = ("calibrate", "--trials", 3, "--sizes", 8, "--tests", "welch", "--weightings", "none")
+
+
+@pytest.mark.parametrize("variant", ["plain", "first visit"])
+def test_calibrate_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path, variant):
+    arguments = (*CALIBRATE, "--alphas", "0.05,0.25", "--variants", variant, "--out", tmp_path)
+    assert run(monkeypatch, *arguments) == 0
+    assert "called relevant" in " ".join(capsys.readouterr().out.split())
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    assert {(row["alpha"], row["gap_up_to"]) for row in rows} == {
+        (alpha, edge) for alpha in (0.05, 0.25) for edge in (1e-9, 1.0)
+    }
+    assert {row["variant"] for row in rows} == {"" if variant == "plain" else variant}
+    assert all(0 <= row["rate"] <= 1 and row["tests"] <= 15 for row in rows)
+    table = (tmp_path / "calibration.md").read_text()
+    assert table.startswith("# waiting-room: ")
+    assert len(table.strip().splitlines()) == 4 + len(rows)
+    assert (tmp_path / "calibration.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "calibration.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--world", "mars"), "world: 'mars' is unknown"),
+        (("--world", "cartpole"), "world: calibration needs a tabular world"),
+        (("--tests", "welsh"), "tests: 'welsh' is not a test"),
+        (("--tests", ","), "tests: none given"),
+        (("--variants", "last visit"), "variants: 'last visit' is unknown"),
+        (("--sizes", "big"), "sizes: expected integers"),
+        (("--alphas", "2"), "alphas: must be in [0, 1]"),
+        (("--trials", 1), "trials: expected"),
+        (("--sizes", 1, "--variants", "first visit"), "sizes: so few trajectories"),
+    ],
+)
+def test_a_bad_calibration_is_one_line_and_nothing_is_written(
+    monkeypatch, capsys, tmp_path, arguments, problem
+):
+    out = tmp_path / "run"
+    assert run(monkeypatch, *CALIBRATE, *arguments, "--out", out) == 2
+    printed = capsys.readouterr()
+    assert problem in printed.err
+    complaints = [line for line in printed.err.splitlines() if line.startswith("osiris-jax:")]
+    assert len(complaints) == 1
+    assert not printed.out
+    assert not out.exists()
+
+
+STUDY = (
+    *("study", "--world", "waiting-room", "--trials", 4, "--sizes", 6, "--estimators", "osirwis"),
+    *("--relevance", "welch,effect", "--thresholds", "0.2"),
+)
+
+
+def test_a_study_takes_levels_chosen_from_the_data_and_thresholds(monkeypatch, tmp_path):
+    assert run(monkeypatch, *STUDY, "--alphas", "0.05,auto", "--out", tmp_path) == 0
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    levels = [(row["relevance"], row["alpha"], row["threshold"]) for row in rows]
+    assert levels == [
+        ("welch", 0.05, None),
+        ("welch:alpha=auto", None, None),
+        ("effect", None, 0.2),
+        ("effect:alpha=auto", None, None),
+    ]
+    assert all(np.isfinite(row["rmse"]) for row in rows)
+
+
+def test_a_level_that_is_no_number_and_no_method_is_one_line(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "run"
+    assert run(monkeypatch, *STUDY, "--alphas", "0.05,foo", "--out", out) == 2
+    printed = capsys.readouterr()
+    assert "alphas: expected numbers, or auto, model" in printed.err
+    assert "'foo'" in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["dilly-dallying", "express"])

@@ -162,6 +162,14 @@ def test_huge_weights_and_ratios_of_zero(float_type):
         assert np.isfinite(value)
 
 
+def test_one_step_has_rewards_and_no_successors(double):
+    """Bandits: every visit is at the time when the longest trajectory ends."""
+    data = with_probs(random_data(5, 6, max_steps=1), 5)
+    qhat = oracle_dr.fitted(data, NUM_ACTIONS, discount=0.9, folds=2, smoothing=1.0)
+    assert any(np.any(row) for row in qhat)
+    expect(estimates(load(data), 0.9), data, qhat, 0.9)
+
+
 # Laws -----------------------------------------------------------------------------------------
 
 
@@ -539,3 +547,35 @@ def test_simulation_with_the_true_values_has_no_variance(double):
     world, exact, _ = gridworld("express")
     x = simulated(world, exact.action_values_by_time("target"), 1.0, 1000)
     np.testing.assert_allclose(x, exact.value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_trajectories_cut_by_the_horizon_have_not_ended(mode, double, monkeypatch):
+    """`dm` where nothing ever ends: the truth, within 4 standard errors.
+
+    The fit is a smooth function of means over N trajectories, so that its bias is b / N + O(1/N^2):
+    twice the estimate from 2 N less that from the first N of them has none of order 1 / N. Already
+    b / N is about one standard error here, and what remains far below it. Taking each cut for an
+    end would make trajectories of the model end with probability 1 / T at every step.
+    """
+    rng = np.random.default_rng(4)
+    states, actions, steps, size = 4, 2, 8, 50
+    transition = rng.dirichlet(np.full(states, 3.0), (states, actions))
+    reward = 1 + rng.normal(size=(states, actions))
+    policies = rng.dirichlet(np.full(actions, 10.0), (2, states))
+    endless = {"horizon": steps, "terminal": np.zeros(states, bool)}
+    world = oj.TabularWorld(transition, reward, 0, *policies, **endless)
+    monkeypatch.setattr(TABULAR, "_fits_dense", lambda batch: mode == "dense")
+    batch = world.rollout(jax.random.split(jax.random.key(2), 1000), 2 * size, probs=True)
+    assert (batch.lengths == steps).all()
+
+    @jax.jit
+    def value(batch):
+        return jax.vmap(lambda one: dm(one, one.log_ratio))(batch)
+
+    half = value(jax.tree.map(lambda x: x[:, :size], batch))
+    whole = value(batch)
+    found, exact = 2 * whole - half, world.exact().value
+    error = np.std(found) / np.sqrt(len(found))
+    assert abs(found.mean() - exact) < 4 * error
+    assert abs(world.exact(1 - 1 / steps).value - exact) > 100 * error

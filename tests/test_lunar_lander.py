@@ -101,6 +101,31 @@ def test_episodes_are_those_of_a_plain_loop(q, world, double, policy):
         assert policy == "target" or len(np.unique(ratio)) == 2
 
 
+@pytest.mark.parametrize("policy", ["behavior", "target"])
+def test_probabilities_are_those_of_the_networks(world, double, policy):
+    batch, plain = (world.rollout(KEY, 3, policy=policy, probs=probs) for probs in (True, False))
+    real = np.asarray(batch.mask)
+    sampler = world.behavior if policy == "behavior" else world.target
+    for found, by in ((batch.behavior_probs, sampler), (batch.target_probs, world.target)):
+        assert found.shape == (*real.shape, 4)
+        # what is greedy was decided in single precision
+        expected = by(batch.observation.astype("float32"))
+        np.testing.assert_allclose(found[real], expected[real], rtol=1e-6)
+        assert not np.asarray(found)[~real].any()
+        np.testing.assert_allclose(found[real].sum(-1), np.ones(real.sum()), rtol=1e-12)
+    action = np.asarray(batch.action)[..., None]
+    taken = [
+        np.take_along_axis(np.asarray(x), action, axis=-1)[..., 0][real]
+        for x in (batch.target_probs, batch.behavior_probs)
+    ]
+    ratio = np.log(taken[0]) - np.log(taken[1])
+    np.testing.assert_allclose(np.asarray(batch.log_ratio)[real], ratio, atol=1e-12)
+    assert_same(batch, plain)
+    assert plain.target_probs is None
+    assert plain.behavior_probs is None
+    assert world.rollout(jax.random.split(KEY, 2), 2, probs=True).target_probs.shape[0] == 2
+
+
 def test_discounted_returns(world):
     batch = world.rollout(KEY, 2)
     returns, _ = world.returns(KEY, 2, policy="behavior", discount=0.9)

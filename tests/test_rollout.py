@@ -139,6 +139,91 @@ def test_long_horizons_are_measured_before_memory_is_taken():
     assert 20 < batch.mask.shape[1] < 200
 
 
+def with_forbidden_actions(world):
+    """The same world whose target never takes the first action in even states."""
+    target = world.target_probs.copy()
+    target[::2, 0] = 0
+    target /= target.sum(1, keepdims=True)
+    made = oj.TabularWorld(
+        np.zeros((NUM_STATES, NUM_ACTIONS), int) + np.arange(NUM_STATES)[:, None],
+        np.zeros((NUM_STATES, NUM_ACTIONS)),
+        np.full(NUM_STATES, 1 / NUM_STATES),
+        world.behavior_probs,
+        target,
+        horizon=20,
+        terminal=np.zeros(NUM_STATES, bool),
+    )
+    return made
+
+
+def expect_probs(batch, behavior, target, plain):
+    """Both [traj, time, action] at real steps, 0 elsewhere, ratios theirs, the data unchanged."""
+    real = np.asarray(batch.mask)
+    for found, expected in ((batch.behavior_probs, behavior), (batch.target_probs, target)):
+        found = np.asarray(found)
+        assert found.shape == (*real.shape, batch.num_actions)
+        np.testing.assert_allclose(found[real], np.asarray(expected)[real], rtol=1e-6, atol=1e-7)
+        assert not found[~real].any()
+    action = np.asarray(batch.action)[..., None]
+    taken = [
+        np.take_along_axis(np.asarray(x, float), action, axis=-1)[..., 0][real]
+        for x in (batch.target_probs, batch.behavior_probs)
+    ]
+    with np.errstate(divide="ignore"):
+        ratio = np.log(taken[0]) - np.log(taken[1])
+    np.testing.assert_allclose(np.asarray(batch.log_ratio)[real], ratio, rtol=1e-5, atol=1e-6)
+    for field in ("reward", "action", "log_ratio", "mask"):
+        np.testing.assert_array_equal(getattr(batch, field), getattr(plain, field), err_msg=field)
+    assert plain.target_probs is None
+    assert plain.behavior_probs is None
+
+
+@pytest.mark.parametrize("forbids", [False, True])
+def test_probabilities_are_those_of_the_tables(world, forbids):
+    world = with_forbidden_actions(world) if forbids else world
+    uniform = np.full((NUM_STATES, NUM_ACTIONS), 1 / NUM_ACTIONS)
+    sampler = {"behavior": world.behavior_probs, "target": world.target_probs}
+    for policy in ("behavior", "target", uniform):
+        batch = world.rollout(KEY, 12, policy=policy, probs=True)
+        table = sampler[policy] if isinstance(policy, str) else policy
+        plain = world.rollout(KEY, 12, policy=policy)
+        expect_probs(batch, table[batch.state], world.target_probs[batch.state], plain)
+    assert np.isneginf(world.rollout(KEY, 12).log_ratio).any() == forbids
+
+
+def test_probabilities_of_many_data_sets_are_those_of_each(world):
+    keys = random.split(KEY, 2)
+    together = world.rollout(keys, 3, probs=True)
+    for number in range(2):
+        alone = world.rollout(keys[number], 3, probs=True)
+        for field in ("target_probs", "behavior_probs"):
+            one, two = (
+                np.asarray(getattr(together, field))[number],
+                np.asarray(getattr(alone, field)),
+            )
+            length = min(one.shape[1], two.shape[1])
+            np.testing.assert_array_equal(one[:, :length], two[:, :length])
+            assert not one[:, length:].any()
+
+
+def test_probabilities_are_those_of_the_networks():
+    from osiris_jax.envs.cartpole import OBSERVATION_SCALE, environment
+    from osiris_jax.networks import QNetwork
+    from osiris_jax.policies import EpsilonGreedy, Softmax
+
+    q = QNetwork.create(random.key(0), (4,), 2, OBSERVATION_SCALE)
+    world = oj.GymnaxWorld(environment(), Softmax(q, 2.0), EpsilonGreedy(q, 0.2), horizon=30)
+    batch = world.rollout(KEY, 4, probs=True)
+    behavior, target = (
+        np.exp(p.log_probs(batch.observation)) for p in (world.behavior, world.target)
+    )
+    assert np.ptp(behavior[batch.mask], axis=0).min() > 0.01
+    expect_probs(batch, behavior, target, world.rollout(KEY, 4))
+    batch = world.rollout(KEY, 4, policy="target", probs=True)
+    target = np.exp(world.target.log_probs(batch.observation))
+    expect_probs(batch, target, target, world.rollout(KEY, 4, policy="target"))
+
+
 @pytest.mark.parametrize("name", ["dilly-dallying", "express"])
 def test_a_hundred_thousand_trajectories_agree_with_exact_values(name):
     """Within 4 standard errors: returns and lengths of both policies, IS mean and variance.

@@ -16,7 +16,7 @@ from osiris_jax.study.summary import to_json
 from osiris_jax.terminal import markdown, print_table, stages
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-HEADER = ["estimator", "relevance", "alpha", "N", "mean", "bias", "std", "RMSE", "undefined"]
+HEADER = ["estimator", "relevance", "level", "N", "mean", "bias", "std", "RMSE", "undefined"]
 
 
 def read_memory(text: str | None) -> int | None:
@@ -78,10 +78,11 @@ def report(result: StudyResult, out: Path) -> None:
 
 def table_row(row: dict[str, Any]) -> list[str]:
     """A row of the summary as text, values with their standard errors."""
-    alpha = "" if row["alpha"] is None else f"{row['alpha']:g}"
+    level = row["alpha"] if row["threshold"] is None else row["threshold"]
+    shown = "" if level is None else f"{level:g}"
     values = [with_error(row[name], row[f"{name}_se"]) for name in ("mean", "bias", "std", "rmse")]
     undefined = str(row["nan_trials"] or "")
-    return [row["estimator"], row["relevance"] or "", alpha, str(row["size"]), *values, undefined]
+    return [row["estimator"], row["relevance"] or "", shown, str(row["size"]), *values, undefined]
 
 
 def with_error(value: float, error: float) -> str:

@@ -13,6 +13,7 @@ _LOADERS = {
     "cartpole": ("cartpole", "cartpole"),
     "lunar-lander": ("lunar_lander", "lunar_lander"),
     "icu-sepsis": ("icu_sepsis", "icu_sepsis"),
+    "waiting-room": ("waiting", "waiting_room"),
 }
 WORLDS = tuple(_LOADERS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
 
 PURPOSE = "Q-hat by state"
+BLOCK = 512
 
 
 class StepValues(NamedTuple):
@@ -32,15 +32,17 @@ class StepValues(NamedTuple):
 def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepValues:
     """Q-hat of the target policy in the MDP whose dynamics are the data's own frequencies.
 
-    Transitions are pooled over time; the last step of a trajectory leads to an end of value 0. With
-    V = 0 after the longest trajectory of the data, backwards over t,
+    Transitions are pooled over time. With V = 0 after the longest trajectory of the data, backwards
+    over t,
 
-      Q_t(s, a) = (sum over transitions (s, a, r, s') of [r + gamma V_{t+1}(s')]
-                   + smoothing * Qbar_t(s)) / (n(s, a) + smoothing),
+      Q_t(s, a) = mean(r | s, a) + gamma mean(V_{t+1}(s') | s, a),
       V_t(s) = sum_a pi_e(a|s) Q_t(s, a),
 
-    where Qbar_t(s) is the mean over all transitions from s (0 in a state never seen) and pi_e(.|s)
-    the mean of `target_probs` over the visits to s.
+    where each mean of x is (sum of x + smoothing * xbar(s)) / (n(s, a) + smoothing), xbar(s) being
+    the mean over all visits to s (0 without any), and pi_e(.|s) is the mean of `target_probs` over
+    the visits to s. A trajectory's last step leads to an end of value 0, but at the time when the
+    longest ends it may have been cut: visits at that time have a reward, and no successor in the
+    second mean.
 
     Args:
       discount: gamma in [0, 1].
@@ -58,10 +60,12 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     policy = _mean_policy(step, batch.num_states)[None]
     discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
 
+    reward = _shrink(model.reward, model.visits, smoothing)
+
     def step_back(following: Float[Array, "model state"], inputs):
         runs, state, action, probs = inputs
-        total = model.reward + discount * model.sum_after(following)
-        by_action = _shrink(total, model.visits, smoothing)
+        ahead = _shrink(model.sum_after(following), model.followed, smoothing)
+        by_action = reward + discount * ahead
         logged = by_action[model_of, state]
         q = jnp.take_along_axis(logged, action[:, None], axis=1)[:, 0]
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)
@@ -157,11 +161,13 @@ class _Model(NamedTuple):
 
     Attributes:
       visits: [model, state, action] n(s, a).
+      followed: [model, state, action] those whose successor is known.
       reward: [model, state, action] the sum of rewards.
       sum_after: maps V [model, state] to its sum over the successors [model, state, action].
     """
 
     visits: Array
+    followed: Array
     reward: Array
     sum_after: Callable[[Array], Array]
 
@@ -169,19 +175,21 @@ class _Model(NamedTuple):
 def _fit(batch: TrajectoryBatch, step: _Steps, learns: Bool[Array, "model traj"]) -> _Model:
     """A model from the trajectories that it learns from, for each row of `learns`."""
     shape = (len(learns), batch.num_states, batch.num_actions)
-    num_places = math.prod(shape)
-    first = jnp.arange(len(learns))[:, None, None] * (num_places // len(learns))
-    place = first + (step.state * batch.num_actions + step.action)[None]
-    # what a model does not learn from lies beyond its places, where a segment sum drops it
-    place = jnp.where(learns[..., None] & step.mask[None], place, num_places)
-
-    def by_pair(x: Float[Array, "model traj time"]) -> Float[Array, "model state action"]:
-        return jax.ops.segment_sum(x.ravel(), place.ravel(), num_places).reshape(shape)
-
+    num_pairs = batch.num_states * batch.num_actions
+    pair = step.state * batch.num_actions + step.action
+    pair = jnp.where(step.mask, pair, num_pairs).ravel()
+    counts = jnp.repeat(learns.T.astype(batch.dtype), step.mask.shape[1], axis=0)
+    followed = jnp.broadcast_to(masked.followed(step.mask)[None], step.mask.shape)
+    columns = jnp.stack([step.mask, followed, step.reward], -1).astype(batch.dtype)
+    by_visit = counts[:, :, None] * columns.reshape(-1, 1, 3)
+    sums = jax.ops.segment_sum(by_visit, pair, num_pairs)
+    visits, followed, reward = jnp.transpose(sums, (2, 1, 0))
+    after = _dense if _fits_dense(batch) else _linked
     return _Model(
-        visits=by_pair(jnp.ones(place.shape, batch.dtype)),
-        reward=by_pair(jnp.broadcast_to(step.reward[None], place.shape)),
-        sum_after=_dense(batch, step, place, shape) if _fits_dense(batch) else _flat(step, by_pair),
+        visits=visits.reshape(shape),
+        followed=followed.reshape(shape),
+        reward=reward.reshape(shape),
+        sum_after=after(pair, step.successor.ravel(), counts, shape),
     )
 
 
@@ -190,32 +198,50 @@ def _fits_dense(batch: TrajectoryBatch) -> bool:
     return batch.num_states**2 * batch.num_actions <= batch.mask.size
 
 
-def _flat(step: _Steps, by_pair: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The sum over successors, from the observed transitions one by one."""
+def _dense(
+    pair: Int[Array, " visit"],
+    successor: Int[Array, " visit"],
+    counts: Float[Array, "visit model"],
+    shape: tuple[int, int, int],
+) -> Callable[[Array], Array]:
+    """The sum over successors, as a product with the matrix of counts."""
+    num_states = shape[1]
+    num_cells = num_states * shape[1] * shape[2]
+    cell = jnp.where(successor < num_states, pair * num_states + successor, num_cells)
+    by_cell = jax.ops.segment_sum(counts, jnp.minimum(cell, num_cells), num_cells)
+    matrix = by_cell.T.reshape(shape[0], -1, num_states)
 
     def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
-        return by_pair(jnp.pad(following, ((0, 0), (0, 1)))[:, step.successor])
+        total = jnp.einsum("mps,ms->mp", matrix, following, precision=lax.Precision.HIGHEST)
+        return total.reshape(shape)
 
     return sum_after
 
 
-def _dense(
-    batch: TrajectoryBatch,
-    step: _Steps,
-    place: Int[Array, "model traj time"],
+def _linked(
+    pair: Int[Array, " visit"],
+    successor: Int[Array, " visit"],
+    counts: Float[Array, "visit model"],
     shape: tuple[int, int, int],
 ) -> Callable[[Array], Array]:
-    """The sum over successors, as a product with the matrix of counts."""
-    num_cells = math.prod(shape) * batch.num_states
-    cell = place * batch.num_states + step.successor[None]
-    goes_on = (step.successor < batch.num_states)[None]
-    cell = jnp.where(goes_on, cell, num_cells).ravel()
-    count = jax.ops.segment_sum(jnp.ones(cell.shape, batch.dtype), cell, num_cells)
-    count = count.reshape(len(place), -1, batch.num_states)
+    """The sum over successors, from the observed transitions, equal ones counted together."""
+    num_pairs = shape[1] * shape[2]
+    links = masked.group_pairs(pair, successor, num_pairs, block=BLOCK)
+    weight = jax.ops.segment_sum(counts, links.of_item, len(links.first))
 
     def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
-        total = jnp.einsum("mps,ms->mp", count, following, precision=lax.Precision.HIGHEST)
-        return total.reshape(shape)
+        values = jnp.pad(following, ((0, 0), (0, 1))).T
+
+        def add_block(number: Int[Array, ""], total: Array) -> Array:
+            place, after, share = (
+                lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK)
+                for x in (links.first, links.second, weight)
+            )
+            return total.at[place].add(share * values[after], mode="drop")
+
+        blank = jnp.zeros((num_pairs, shape[0]), following.dtype)
+        total = lax.fori_loop(0, -(-links.number // BLOCK), add_block, blank)
+        return total.T.reshape(shape)
 
     return sum_after
 

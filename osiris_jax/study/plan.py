@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compose import test_for
+from osiris_jax.compose import is_by_lag, test_for
 from osiris_jax.envs import make
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.io.columns import suggest
 from osiris_jax.options import check_options, keywords, refuse_unknown
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
-from osiris_jax.selection import AUTO, DEFAULT_METHOD, SELECTION
+from osiris_jax.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")
@@ -154,6 +154,13 @@ class Study:
             raise ValueError("relevance: none given, and an estimator after omission needs one")
         for named in self.tests:
             self._check_test(named)
+        by_lag = [name for name in self._omitting() if is_by_lag(name)]
+        if by_lag and BY_STATE in self.methods:
+            others = ", ".join(name for name in SELECTION if name != BY_STATE)
+            raise ValueError(
+                f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` has "
+                f"it by lag; choose one of {others}"
+            )
 
     def _check_estimator(self, named: Named) -> None:
         if named.name == ON_POLICY:

@@ -1,0 +1,223 @@
+"""Calibration of relevance tests: how often a state is called relevant, by how relevant it is.
+
+In a tabular world the truth is known: in each state the largest and the smallest Q of the target
+policy differ by a gap. A test keeps its level if it calls states of gap 0 relevant in at most a
+share alpha of the data sets, and it has power if it calls those of a large gap so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compose import test_for
+from osiris_jax.envs import make
+from osiris_jax.envs.tabular import TabularWorld
+from osiris_jax.options import check_options, keywords
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS
+from osiris_jax.relevance.omission import relevant
+from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
+
+TESTS = ("welch", "smirnov")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "first visit": {"first_visit": True},
+    "leave one out": {"leave_one_out": True},
+}
+CHUNK_CELLS = 2**22
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How often tests call a state relevant, in independent data sets of a tabular world.
+
+    Attributes:
+      world: a name in `oj.WORLDS`, or a `TabularWorld`.
+      trials: independent data sets.
+      sizes: numbers of trajectories.
+      alphas: levels.
+      tests: names of tests with p-values.
+      weightings: of the samples.
+      variants: names in `VARIANTS`: "" for the test as it is, "first visit", "leave one out".
+      edges: of the classes of states by gap; a state of gap g is in the first class with g <= edge.
+      least_visits: a state counts in a data set if trajectories visit it so often, with actions of
+        both groups.
+      discount, seed: as in a `Study`.
+    """
+
+    world: Any
+    trials: int = 1000
+    sizes: tuple[int, ...] = (25, 100)
+    alphas: tuple[float, ...] = (0.05,)
+    tests: tuple[str, ...] = TESTS
+    weightings: tuple[str, ...] = WEIGHTINGS
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    edges: tuple[float, ...] = (1e-9, 0.1, 1.0, float("inf"))
+    least_visits: int = 4
+    discount: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self):
+        world = make(self.world) if isinstance(self.world, str) else self.world
+        if not isinstance(world, TabularWorld):
+            raise ValueError("world: calibration needs a tabular world, whose relevance is known")
+        object.__setattr__(self, "world", world)
+        for field in ("sizes", "alphas", "tests", "weightings", "variants", "edges"):
+            if not getattr(self, field):
+                raise ValueError(f"{field}: none given")
+        for name in self.tests:
+            if (
+                name not in RELEVANCE
+                or name in THRESHOLDS
+                or "weighting" not in keywords(RELEVANCE[name])
+            ):
+                raise ValueError(f"tests: {name!r} is not a test with p-values")
+        for name in self.variants:
+            if name not in VARIANTS:
+                known = ", ".join(repr(variant) for variant in VARIANTS)
+                raise ValueError(f"variants: {name!r} is unknown; there are {known}")
+        for test, weighting in itertools.product(self.tests, self.weightings):
+            check_options({"weighting": weighting}, RELEVANCE[test])
+            if weighting not in WEIGHTINGS:
+                raise ValueError(f"weightings: {weighting!r} is not one of {', '.join(WEIGHTINGS)}")
+        if not all(0 <= alpha <= 1 for alpha in self.alphas):
+            raise ValueError(f"alphas: must be in [0, 1], got {self.alphas}")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
+        for field, numbers, least in (
+            ("trials", (self.trials,), 2),
+            ("sizes", self.sizes, 1),
+            ("least_visits", (self.least_visits,), 0),
+        ):
+            if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
+                found = getattr(self, field)
+                raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
+        if list(self.edges) != sorted(self.edges) or self.edges[-1] != float("inf"):
+            raise ValueError("edges: expected rising numbers, the last of them inf")
+
+    def run(self, progress: Callable[[str, int, int], None] | None = None) -> list[dict[str, Any]]:
+        """One row per test, weighting, variant, size, level and class of states.
+
+        A row has the rejection rate over all (data set, state) that count, and its standard error
+        from the spread between data sets, whose states are not independent.
+        """
+        shown = progress or (lambda stage, done, total: None)
+        gap = _gaps(self.world, self.discount)
+        classes = np.searchsorted(self.edges, gap)
+        plans = list(itertools.product(self.sizes, self.tests, self.weightings, self.variants))
+        rows, total = [], len(plans) * self.trials
+        for number, (size, test, weighting, variant) in enumerate(plans):
+            parts = []
+            for done, keys in self._chunks(size):
+                batch = self.world.rollout(keys, size)
+                parts.append(_rejections(batch, self._recipe(test, weighting, variant), classes))
+                shown("data sets", number * self.trials + done, total)
+            rejected, counted = (np.concatenate(x) for x in zip(*parts, strict=True))
+            labels = {"test": test, "weighting": weighting, "variant": variant, "size": size}
+            rows += self._rows(labels, classes, gap, rejected, counted)
+        if not rows:
+            raise ValueError("sizes: so few trajectories that no test could decide in any data set")
+        return rows
+
+    def _chunks(self, size: int):
+        keys = jax.vmap(random.fold_in, (None, 0))(
+            random.key(self.seed), jnp.arange(self.trials, dtype=jnp.uint32)
+        )
+        step = max(1, CHUNK_CELLS // (size * self.world.horizon))
+        for start in range(0, self.trials, step):
+            yield min(start + step, self.trials), keys[start : start + step]
+
+    def _recipe(self, test: str, weighting: str, variant: str) -> _Recipe:
+        options = {"weighting": weighting, "discount": self.discount, **VARIANTS[variant]}
+        return _Recipe(
+            test, tuple(options.items()), self.alphas, self.least_visits, len(self.edges)
+        )
+
+    def _rows(self, labels, classes, gap, rejected, counted) -> list[dict[str, Any]]:
+        """`rejected` is [trial, level, class], `counted` [trial, class]."""
+        rows = []
+        for level, alpha in enumerate(self.alphas):
+            for place, edge in enumerate(self.edges):
+                hits, chances = rejected[:, level, place], counted[:, place]
+                if not chances.sum():
+                    continue
+                rate = hits.sum() / chances.sum()
+                spread = np.sqrt(((hits - rate * chances) ** 2).sum())
+                rows.append(
+                    {
+                        "world": self.world.name,
+                        **labels,
+                        "alpha": alpha,
+                        "gap_above": self.edges[place - 1] if place else 0.0,
+                        "gap_up_to": edge,
+                        "states": int((classes[gap >= 0] == place).sum()),
+                        "tests": int(chances.sum()),
+                        "rate": float(rate),
+                        "rate_se": float(spread / chances.sum()),
+                    }
+                )
+        return rows
+
+
+def _gaps(world: TabularWorld, discount: float) -> np.ndarray:
+    """[state] the largest less the smallest Q; -1 where trajectories of the behaviour never are."""
+    exact = world.exact(discount)
+    visited = exact.occupancy("behavior").sum(0) > 0
+    return np.where(visited, exact.q.max(1) - exact.q.min(1), -1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Recipe:
+    """What is static under jit."""
+
+    test: str
+    options: tuple[tuple[str, Any], ...]
+    alphas: tuple[float, ...]
+    least_visits: int
+    num_classes: int
+
+
+def _rejections(batch: TrajectoryBatch, recipe: _Recipe, classes: np.ndarray):
+    return tuple(np.asarray(x, np.int64) for x in _count(batch, jnp.asarray(classes), recipe))
+
+
+@partial(jax.jit, static_argnames="recipe")
+def _count(batch: TrajectoryBatch, classes: Array, recipe: _Recipe) -> tuple[Array, Array]:
+    """[trial, level, class] states called relevant, [trial, class] states that count."""
+
+    def of_data_set(batch: TrajectoryBatch) -> tuple[Array, Array]:
+        pvalue = test_for("is", recipe.test)(batch, **dict(recipe.options))
+        if pvalue.ndim == 2:
+            pvalue = pvalue[0]  # what the first trajectory's map is made from
+        counts = _testable(batch, recipe).astype(jnp.int32)
+        levels = jnp.asarray(recipe.alphas, batch.dtype)
+        rejected = jax.vmap(lambda alpha: relevant(pvalue, alpha))(levels) * counts[None]
+        by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, classes, recipe.num_classes))
+        return by_class(rejected), by_class(counts[None])[0]
+
+    return jax.vmap(of_data_set)(batch)
+
+
+def _testable(batch: TrajectoryBatch, recipe: _Recipe) -> Array:
+    """[state] whether enough visits, at least two in each group, let a test decide."""
+    used, options = batch.mask, dict(recipe.options)
+    state = batch.require("state", "calibration")
+    log_ratio = batch.require("log_ratio", "calibration")
+    if options.get("first_visit"):
+        used = first_visits(state, batch.mask, batch.num_states)
+    if options.get("leave_one_out"):
+        used = used & (jnp.arange(len(used)) > 0)[:, None]
+    place = jnp.where(used, 2 * state + (log_ratio > 0), 2 * batch.num_states)
+    ones = jnp.ones_like(place)
+    visits = jax.ops.segment_sum(ones.ravel(), place.ravel(), 2 * batch.num_states)
+    by_group = visits.reshape(batch.num_states, 2)
+    return (by_group.min(1) >= 2) & (by_group.sum(1) >= recipe.least_visits)

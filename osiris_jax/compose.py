@@ -49,10 +49,12 @@ def test_for(estimator: str, test: str) -> Callable[..., Any]:
     """The test's function, for an estimator that omits by state or by lag.
 
     Raises:
-      ValueError: the test is unknown, or has no form by lag.
+      ValueError: the test is unknown, or has no form by lag; there are no ratios to omit.
     """
     if test not in RELEVANCE:
         raise ValueError(f"relevance: {test!r} is unknown; there are {', '.join(RELEVANCE)}")
+    if estimator == "dm":
+        raise ValueError("relevance: `dm` uses no ratios, so there are none to omit")
     if not is_by_lag(estimator):
         return RELEVANCE[test]
     if test not in RELEVANCE_BY_LAG:
@@ -80,7 +82,9 @@ def steps_at(batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None) -
     if max_kept is None:
         return keep
     by_step = at_steps(evidence.value, batch)
-    return most_relevant(keep, -by_step if evidence.by_threshold else by_step, max_kept)
+    return most_relevant(
+        keep & batch.mask, -by_step if evidence.by_threshold else by_step, max_kept
+    )
 
 
 def value_at(

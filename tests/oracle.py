@@ -3,8 +3,10 @@
 A data set is a list of trajectories; a trajectory is a dict of 1-D arrays `states`, `actions`,
 `rewards` and `log_ratio` (which may hold -inf). Arithmetic is in long double, estimates are Python
 floats, NaN where a normaliser is empty. Nothing here may import the library under test.
+The doubly robust estimators are in `oracle_dr`, those by lag in `oracle_lagged`.
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -67,30 +69,39 @@ def mc(data, discount=1.0):
     return float(mean([returns(traj, discount) for traj in data]))
 
 
-def is_(data, discount=1.0):
+def cut(weight, clip):
+    """The weight, at most `clip`."""
+    return weight if clip is None else min(weight, LD(clip))
+
+
+def is_(data, discount=1.0, clip=None):
     """mean of g rho."""
-    return float(mean([returns(traj, discount) * np.prod(ratios(traj)) for traj in data]))
+    weights = [cut(np.prod(ratios(traj)), clip) for traj in data]
+    return float(mean([w * returns(traj, discount) for w, traj in zip(weights, data, strict=True)]))
 
 
-def weighted_mean_return(data, discount):
+def weighted_mean_return(data, discount, clip=None):
     """sum g rho / sum rho, in long double."""
-    weights = [np.prod(ratios(traj)) for traj in data]
+    weights = [cut(np.prod(ratios(traj)), clip) for traj in data]
     top = sum(w * returns(traj, discount) for w, traj in zip(weights, data, strict=True))
     return quotient(top, sum(weights))
 
 
-def wis(data, discount=1.0):
+def wis(data, discount=1.0, clip=None):
     """sum g rho / sum rho."""
-    return float(weighted_mean_return(data, discount))
+    return float(weighted_mean_return(data, discount, clip))
 
 
-def pdis(data, discount=1.0):
+def pdis(data, discount=1.0, clip=None):
     """mean of sum_t gamma^(t-1) r_t rho_{1:t}."""
-    weighted = [rewards(traj) * np.cumprod(ratios(traj)) for traj in data]
-    return float(mean([discounted_sum(values, discount) for values in weighted]))
+    totals = []
+    for traj in data:
+        weights = [cut(weight, clip) for weight in np.cumprod(ratios(traj))]
+        totals.append(discounted_sum(rewards(traj) * np.array(weights), discount))
+    return float(mean(totals))
 
 
-def cwpdis(data, discount=1.0, finished="keep"):
+def cwpdis(data, discount=1.0, finished="keep", clip=None):
     """sum_t gamma^(t-1) sum_i w_it r_it / sum_i w_it, w_it = rho_{1:t}.
 
     A finished trajectory stays in the normaliser with its final weight ("keep"), leaves it
@@ -100,7 +111,7 @@ def cwpdis(data, discount=1.0, finished="keep"):
     for t in range(horizon(data)):
         top, everyone, alive, num_alive = LD(0), LD(0), LD(0), 0
         for traj in data:
-            weight = np.prod(ratios(traj)[: t + 1])
+            weight = cut(np.prod(ratios(traj)[: t + 1]), clip)
             everyone += weight
             if t < len(traj["rewards"]):
                 top += weight * rewards(traj)[t]
@@ -115,7 +126,7 @@ def cwpdis(data, discount=1.0, finished="keep"):
     return float(total)
 
 
-def phwis(data, discount=1.0, length_probs=None):
+def phwis(data, discount=1.0, length_probs=None, clip=None):
     """sum over lengths of P(length) times the WIS of the trajectories of that length.
 
     P is the share among the data, or the dict `length_probs` as it is: a length of probability 0
@@ -129,8 +140,32 @@ def phwis(data, discount=1.0, length_probs=None):
     total = LD(0)
     for length, prob in length_probs.items():
         if prob > 0:
-            total += LD(prob) * weighted_mean_return(groups.get(length, []), discount)
+            total += LD(prob) * weighted_mean_return(groups.get(length, []), discount, clip)
     return float(total)
+
+
+def rcis(data, discount=1.0):
+    """mean of g E[rho | g], the expectation for i from those j with j mod 5 != i mod 5.
+
+    It is the mean rho of those in the bin of g; n returns make B = ceil(sqrt(N)) bins that end
+    at the ceil(b n / B)-th smallest, that one included, b = 1..B; NaN where there are none.
+    """
+    number, total = len(data), LD(0)
+    g = [returns(traj, discount) for traj in data]
+    for i in range(number):
+        others = [j for j in range(number) if j % 5 != i % 5]
+        if not others:
+            return float("nan")
+        ordered = sorted(g[j] for j in others)
+        num_bins = math.ceil(math.sqrt(number))
+        ends = [ordered[-(-b * len(others) // num_bins) - 1] for b in range(1, num_bins + 1)]
+
+        def end_of_bin(value, ends=ends):
+            return min((end for end in ends if value <= end), default=ends[-1])
+
+        mates = [j for j in others if end_of_bin(g[j]) == end_of_bin(g[i])]
+        total += g[i] * mean([np.prod(ratios(data[j])) for j in mates])
+    return float(total / number)
 
 
 def squared_error(before, kept, divisor=1):
@@ -214,19 +249,20 @@ def mis(data, discount=1.0):
 
 
 ESTIMATORS = {"mc": mc, "is": is_, "wis": wis, "pdis": pdis}
-ESTIMATORS |= {"cwpdis": cwpdis, "phwis": phwis, "incris": incris, "mis": mis}
+ESTIMATORS |= {"cwpdis": cwpdis, "phwis": phwis, "incris": incris, "mis": mis, "rcis": rcis}
 
 
 # --- relevance --------------------------------------------------------------------------------
 
 
-def samples(data, weighting="to-go", discount=1.0, first_visit=False):
+def samples(data, weighting="to-go", discount=1.0, first_visit=False, classes="ratio"):
     """State -> (G+, G-): the x of its visits with rho_t > 1 and with rho_t <= 1.
 
     x is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none"). Ratios are sorted
     before they are multiplied, so that x equal but for the order of their ratios are tied.
+    With classes="return", G+ are the visits with an action most of whose x exceed the median x.
     """
-    groups = {}
+    visits = {}
     for traj in data:
         to_go, ratio, seen = returns_to_go(traj, discount), ratios(traj), set()
         for t, state in enumerate(int(s) for s in traj["states"]):
@@ -234,10 +270,30 @@ def samples(data, weighting="to-go", discount=1.0, first_visit=False):
                 continue
             seen.add(state)
             first = {"to-go": t, "future": t + 1, "none": len(ratio)}[weighting]
-            plus, minus = groups.setdefault(state, ([], []))
-            group = plus if traj["log_ratio"][t] > 0 else minus
-            group.append(to_go[t] * np.prod(np.sort(ratio[first:])))
+            x = to_go[t] * np.prod(np.sort(ratio[first:]))
+            visits.setdefault(state, []).append((x, traj["actions"][t], traj["log_ratio"][t] > 0))
+    groups = {}
+    for state, found in visits.items():
+        above = [likelier for _, _, likelier in found]
+        if classes == "return":
+            chosen = actions_of_high_return(found)
+            above = [action in chosen for _, action, _ in found]
+        pairs = list(zip(found, above, strict=True))
+        groups[state] = tuple([v[0] for v, a in pairs if a == side] for side in (True, False))
     return groups
+
+
+def actions_of_high_return(visits):
+    """The actions with more than half of their x above the median of all x."""
+    ordered = sorted(x for x, _, _ in visits)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    median = low if low == high else (low + high) / 2
+    chosen = set()
+    for action in {action for _, action, _ in visits}:
+        exceeds = [x > median for x, other, _ in visits if other == action]
+        if 2 * sum(exceeds) > len(exceeds):
+            chosen.add(action)
+    return chosen
 
 
 def constant(group):
@@ -297,20 +353,64 @@ def pvalues(
     discount=1.0,
     undecided=1.0,
     first_visit=False,
+    classes="ratio",
 ):
     """p-value of every state, clipped to [0, 1]; `undecided` where a group is empty or p is NaN."""
     result = np.full(num_states, float(undecided))
-    for state, (plus, minus) in samples(data, weighting, discount, first_visit).items():
+    groups = samples(data, weighting, discount, first_visit, classes)
+    for state, (plus, minus) in groups.items():
         p = two_sample(test, plus, minus, ddof) if plus and minus else np.nan
         if not np.isnan(p):
             result[state] = np.clip(p, 0.0, 1.0)
     return result
 
 
-def pvalues_leave_one_out(data, num_states, **options):
+def effects(data, num_states, shrink=True, discount=1.0, **options):
+    """|d|, or max(0, |d| - e^2 / |d|), over the population sd of g (1 if that is 0), by state.
+
+    d is the difference of the groups' means and e its standard error, from sample variances. 0
+    where d is 0 or a group has fewer than two values.
+    """
+    spread = np.sqrt(variance([returns(traj, discount) for traj in data], ddof=0)) if data else 0
+    result = np.zeros(num_states)
+    for state, groups in samples(data, discount=discount, **options).items():
+        if min(len(group) for group in groups) > 1:
+            gap = abs(mean(groups[0]) - mean(groups[1]))
+            error = sum(variance(group, ddof=1) / len(group) for group in groups)
+            if gap > 0:
+                size = max(LD(0), gap - error / gap) if shrink else gap
+                result[state] = size / (spread if spread > 0 else 1)
+    return result
+
+
+def variance(values, ddof):
+    """sum (x - mean)^2 / (n - ddof)."""
+    values = np.asarray(values, LD)
+    return np.sum((values - mean(values)) ** 2) / (len(values) - ddof)
+
+
+def evidence(data, num_states, test, **options):
+    """p-values, or effects, of every state."""
+    if test == "effect":
+        return effects(data, num_states, **options)
+    return pvalues(data, num_states, test, **options)
+
+
+def evidence_by_fold(data, num_states, test, folds, **options):
+    """[N, num_states]: row i is `evidence` of the trajectories j with j mod K != i mod K."""
+    rows = []
+    for i in range(len(data)):
+        others = [traj for j, traj in enumerate(data) if j % folds != i % folds]
+        rows.append(evidence(others, num_states, test, **options))
+    return np.stack(rows)
+
+
+def pvalues_leave_one_out(data, num_states, test="welch", **options):
     """[N, num_states]: row i is `pvalues` of the data without trajectory i."""
-    others = [data[:i] + data[i + 1 :] for i in range(len(data))]
-    return np.stack([pvalues(rest, num_states, **options) for rest in others])
+    return evidence_by_fold(data, num_states, test, folds=len(data), **options)
+
+
+# --- omission ---------------------------------------------------------------------------------
 
 
 def keep_map(pvalues, alpha):
@@ -318,13 +418,42 @@ def keep_map(pvalues, alpha):
     return (np.asarray(pvalues) <= alpha * (1 + 1e-12)) & (alpha > 0)
 
 
+def at_steps(data, by_state):
+    """For each trajectory the values at its steps; by_state is [state] or [traj, state]."""
+    by_state = np.asarray(by_state)
+    rows = [by_state] * len(data) if by_state.ndim == 1 else by_state
+    return [row[np.asarray(traj["states"])] for row, traj in zip(rows, data, strict=True)]
+
+
+def most_relevant(kept, badness, max_kept):
+    """Of the steps kept, the first `max_kept` by (badness, time)."""
+    order = sorted(
+        (bad, t) for t, (keep, bad) in enumerate(zip(kept, badness, strict=True)) if keep
+    )
+    chosen = {t for _, t in order[:max_kept]}
+    return np.array([t in chosen for t in range(len(kept))])
+
+
 def omit(data, keep):
     """The data with log_ratio 0 where the state is not kept; keep is [state] or [traj, state]."""
-    keep = np.asarray(keep, bool)
+    return omit_steps(data, at_steps(data, np.asarray(keep, bool)))
+
+
+def omit_steps(data, kept):
+    """The data of the composite policy: at steps not kept the target does as the behaviour.
+
+    That is log_ratio 0; and target_probs, if there are any, become behavior_probs, or certainty of
+    the action taken where those are unknown.
+    """
     result = []
-    for i, traj in enumerate(data):
-        kept = (keep if keep.ndim == 1 else keep[i])[np.asarray(traj["states"])]
-        result.append({**traj, "log_ratio": np.where(kept, traj["log_ratio"], 0.0)})
+    for traj, keep in zip(data, kept, strict=True):
+        changed = {**traj, "log_ratio": np.where(keep, traj["log_ratio"], 0.0)}
+        if "target_probs" in traj:
+            target = np.array(traj["target_probs"])
+            certain = np.eye(target.shape[1])[np.asarray(traj["actions"])]
+            target[~keep] = np.asarray(traj.get("behavior_probs", certain))[~keep]
+            changed["target_probs"] = target
+        result.append(changed)
     return result
 
 

@@ -7,42 +7,81 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, VARIANTS, random_data, random_map
+from composed import TEST_OPTIONS, TESTS, composes, estimate_all, gather, labels_for, middle
+from datasets import MAX_STEPS, NUM_STATES, VARIANTS, poisoned, random_data, random_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import osiris_jax as oj
-from osiris_jax.relevance import keep_steps, omit, relevant
+from osiris_jax import compose
+from osiris_jax.estimators import WITHOUT_RATIOS
+from osiris_jax.options import keywords
+from osiris_jax.relevance import RELEVANCE_BY_LAG
 
 SIZE = 6
+LONGER = MAX_STEPS + 5
 MODULE = sys.modules["osiris_jax.estimate"]
 ROUNDING = {"float32": 1e-5, "float64": 1e-12}
-ALL_STATES = jnp.ones(NUM_STATES, bool)
-TEST_OPTIONS = {"oracle": {"keep": ALL_STATES}}
-NOT_MC_AT_RATIOS_OF_ONE = {"cwpdis-drop"}
-every_test = pytest.mark.parametrize("test", sorted(oj.RELEVANCE))
-with_and_without_omission = pytest.mark.parametrize("test", [None, *sorted(oj.RELEVANCE)])
+# values of further options of the tests, each tried on every test that has it
+FURTHER = {
+    "first_visit": True,
+    "classes": "return",
+    "leave_one_out": True,
+    "folds": 2,
+    "shrink": False,
+    "standardize": True,
+}
+BY_PVALUE = [test for test in TESTS if test not in oj.THRESHOLDS]
+BY_THRESHOLD = [test for test in TESTS if test in oj.THRESHOLDS]
 
-
-def estimate_all(batch, alpha=0.5, discount=0.9, *, test=None):
-    """All estimators by name; one compilation serves every law."""
-    log_ratio = batch.log_ratio
-    if test is not None:
-        p = pvalues(batch, discount, test=test)
-        log_ratio = omit(log_ratio, keep_steps(relevant(p, alpha), batch))
-    return {
-        label: oj.ESTIMATORS[name](batch, log_ratio, discount=discount, **options)
+# Every known exception to a law, and why. That each is one is a test of its own, at the end.
+FIT_BASELINE = "its baseline is that of the target policy, which ratios of one do not say"
+FIT_FOLDS = "its Q-hat is fitted by folds, i mod 5"
+NORMALISED = "an empty normaliser is NaN"
+EXCEPTIONS = {
+    "ratios of one give mc": {
+        "cwpdis-drop": "those alive stand for all, also for the finished",
+        "dr": FIT_BASELINE,
+        "wdr": FIT_BASELINE,
+        "dm": FIT_BASELINE,
+        "stepwise-dr": FIT_BASELINE,
+    },
+    "nothing kept gives mc": {
+        "cwpdis-drop": "those alive stand for all, also for the finished",
+        "stepwise-dr": "the ratio of Q-hat is never omitted",
+    },
+    "order of trajectories": {
+        "rcis": "weights are regressed by folds, i mod 5",
+        "dr": FIT_FOLDS,
+        "wdr": FIT_FOLDS,
+        "dm": FIT_FOLDS,
+        "stepwise-dr": FIT_FOLDS,
+    },
+    "order of trajectories, tests": {"nn-q": "minibatches draw steps by their place"},
+    "sign of rewards": {"rcis": "its bins are closed on the right"},
+    "scale of rewards, tests": {"nn-q": "the learning rate and the Huber loss have a scale"},
+    "defined where all weights are zero": {
+        label: NORMALISED
         for label, (name, options) in VARIANTS.items()
-    }
+        if name in ("wis", "cwpdis", "phwis", "mis", "wdr") or "weighted" in options
+    },
+    "gradients": {"incris": "the length of its loop is data, which has no reverse derivative"},
+    "gradients are not zero": dict.fromkeys(WITHOUT_RATIOS, "it ignores ratios"),
+}
 
 
-def pvalues(batch, discount=0.9, *, test):
-    options = TEST_OPTIONS.get(test) or {"discount": discount}
-    return oj.RELEVANCE[test](batch, **options)
+def lawful(law, labels):
+    return [label for label in labels if label not in EXCEPTIONS[law]]
 
 
-compiled = jax.jit(estimate_all, static_argnames="test")
-compiled_pvalues = jax.jit(pvalues, static_argnames="test")
+every_test = pytest.mark.parametrize("test", TESTS)
+every_pvalue = pytest.mark.parametrize("test", BY_PVALUE)
+every_threshold = pytest.mark.parametrize("test", BY_THRESHOLD)
+with_and_without_omission = pytest.mark.parametrize("test", [None, *TESTS])
+
+
+def level_name(test):
+    return "threshold" if test in oj.THRESHOLDS else "alpha"
 
 
 def load(data):
@@ -54,38 +93,76 @@ def make(seed=0, **kind):
 
 
 def assert_same(actual, expected, rounding, only=None):
-    for label in only or expected:
+    for label in expected if only is None else only:
         np.testing.assert_allclose(
             actual[label], expected[label], rtol=rounding, atol=rounding, err_msg=label
         )
 
 
-def poisoned(batch):
-    """The batch with NaN, or an absurd id, in every padded cell."""
-
-    def poison(x):
-        bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7
-        return x if x.dtype == bool else jnp.where(batch.mask, x, jnp.asarray(bad, x.dtype))
-
-    return jax.tree.map(poison, batch)
+def is_mc(values, law, rounding):
+    assert_same(values, dict.fromkeys(lawful(law, values), values["mc"]), rounding)
 
 
-@with_and_without_omission
-def test_compiled_is_eager(test, double):
-    batch = make()
+@every_test
+def test_the_level_used_here_omits_some_and_keeps_some(test, double):
+    kept = []
+    for batch in map(make, range(3)):
+        found = gather(batch, test=test)
+        found = compose.Evidence(found, by_threshold=test in oj.THRESHOLDS, by_lag=False)
+        kept.append(compose.steps_at(batch, found, middle(test))[batch.mask])
+    assert 0 < np.concatenate(kept).mean() < 1
+
+
+def test_only_these_combinations_are_refused():
+    refused = {(name, test) for name in oj.ESTIMATORS for test in TESTS if not composes(name, test)}
+    by_lag = {name for name in oj.ESTIMATORS if compose.is_by_lag(name)}
+    no_lags = set(TESTS) - set(RELEVANCE_BY_LAG)
+    expected = {("dm", test) for test in TESTS} | {(n, test) for n in by_lag for test in no_lags}
+    assert refused == expected
+    for name, test in refused:
+        with pytest.raises(ValueError, match=f"relevance: .*`{name}`"):
+            oj.estimate(make(), name, relevance=test, **TEST_OPTIONS.get(test, {}))
+
+
+def test_compiled_is_eager(double):
     with jax.disable_jit():
-        eager = estimate_all(batch, test=test)
-    assert_same(compiled(batch, test=test), eager, 1e-12)
+        eager = estimate_all(make())
+    assert_same(estimate_all(make()), eager, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["wis", "dr", "stepwise"])
+def test_compiled_omission_is_eager(name, double):
+    with jax.disable_jit():
+        eager = oj.estimate(make(), f"osiris-{name}", alpha=0.5, discount=0.9)
+    np.testing.assert_allclose(estimate_all(make(), test="welch")[name], eager, rtol=1e-12)
+
+
+@every_test
+def test_compiled_evidence_is_eager(test, double):
+    with jax.disable_jit():
+        eager = gather(make(), test=test)
+    # a network's first weights are drawn in float32, whose last digit depends on the compiler
+    rounding = 1e-4 if test == "nn-q" else 1e-12
+    np.testing.assert_allclose(gather(make(), test=test), eager, rtol=rounding)
 
 
 @pytest.mark.parametrize("test", [None, "welch"])
-def test_vmap_is_a_loop(test, float_type):
+def test_vmap_is_a_loop(test, double):
     """Trials with ratios of zero and without are mixed: both paths of a kernel in one call."""
     batches = [make(seed, zeros=0.1 * (seed % 2)) for seed in range(4)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-    together = jax.jit(jax.vmap(partial(estimate_all, test=test)))(stacked)
-    loop = [compiled(batch, test=test) for batch in batches]
-    assert_same(together, {k: jnp.stack([v[k] for v in loop]) for k in VARIANTS}, 1e-5)
+    together = jax.vmap(partial(estimate_all, test=test))(stacked)
+    loop = [estimate_all(batch, test=test) for batch in batches]
+    assert_same(together, {k: jnp.stack([v[k] for v in loop]) for k in labels_for(test)}, 1e-11)
+
+
+@every_test
+def test_vmap_of_evidence_is_a_loop(test, float_type):
+    batches = [make(seed, zeros=0.1 * (seed % 2)) for seed in range(4)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    together = jax.vmap(partial(gather, test=test))(stacked)
+    loop = [gather(batch, test=test) for batch in batches]
+    np.testing.assert_allclose(together, np.stack(loop), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("label", VARIANTS)
@@ -93,147 +170,192 @@ def test_one_trace_per_shape_and_the_float_type_is_kept(label):
     name, options = VARIANTS[label]
     assert oj.estimate(make(0), name, **options).dtype == "float32"
     traces = MODULE._estimate._cache_size()
-    oj.estimate(make(1), name, discount=0.3, **options)
+    numbers = {k: 2 * x for k, x in options.items() if isinstance(x, float)}
+    oj.estimate(make(1), name, discount=0.3, **options | numbers)
     assert MODULE._estimate._cache_size() == traces
 
 
 @every_test
 def test_one_trace_for_all_levels(test):
     options = TEST_OPTIONS.get(test, {})
-    oj.estimate(make(0), "is", relevance=test, alpha=0.1, **options)
+    oj.estimate(make(0), "is", relevance=test, **{level_name(test): 0.1}, **options)
     oj.relevance_pvalues(make(0), test, **options)
     traces = MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()
-    oj.estimate(make(1), "is", relevance=test, alpha=0.7, discount=0.9, ddof=0, **options)
+    level = {level_name(test): 0.7}
+    oj.estimate(make(1), "is", relevance=test, discount=0.9, ddof=0, **level, **options)
     oj.relevance_pvalues(make(1), test, discount=0.9, ddof=0, **options)
     assert (MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()) == traces
 
 
 @with_and_without_omission
 def test_the_float_type_is_kept(test, float_type):
-    values = compiled(make(), test=test)
+    values = estimate_all(make(), test=test)
     assert {value.dtype for value in values.values()} == {jnp.dtype(float_type)}
 
 
 @every_test
-def test_pvalues_are_probabilities(test, float_type):
-    p = compiled_pvalues(make(coarse=True), test=test)
-    assert p.dtype == float_type
-    assert p.shape == (NUM_STATES,)
-    assert np.all((p >= 0) & (p <= 1))
+def test_evidence_is_a_number_for_every_state(test, float_type):
+    for seed in range(5):
+        found = gather(make(seed, coarse=True, zeros=0.1 * (seed % 2)), test=test)
+        assert found.dtype == float_type
+        assert found.shape == (NUM_STATES,)
+        assert np.all(found >= 0)
+        assert test in oj.THRESHOLDS or np.all(found <= 1)
 
 
 @with_and_without_omission
 def test_padding_never_matters(test, double):
     batch = make(1)
     assert not batch.mask.all()
-    expected = compiled(oj.trim(batch), test=test)
+    expected = estimate_all(batch, test=test)
     assert all(np.isfinite(value) for value in expected.values())
-    assert_same(compiled(poisoned(batch), test=test), expected, 1e-12)
-    longer = poisoned(oj.pad_to(batch, MAX_STEPS + 5))
-    assert_same(compiled(longer, test=test), expected, 1e-12)
+    assert_same(estimate_all(poisoned(batch), test=test), expected, 1e-12)
+    longer = poisoned(oj.pad_to(batch, LONGER))
+    assert_same(estimate_all(longer, test=test), expected, 1e-12)
 
 
-@every_test
-def test_padding_never_matters_to_first_visits(test, double):
+@pytest.mark.parametrize(
+    ("test", "option"),
+    [(test, name) for test in TESTS for name in FURTHER if name in keywords(oj.RELEVANCE[test])],
+)
+def test_padding_never_matters_to_a_test_with_an_option(test, option, double):
     batch = make(1)
-    options = TEST_OPTIONS.get(test) or {"first_visit": True}
+    options = TEST_OPTIONS.get(test, {}) | {option: FURTHER[option]}
     expected = oj.relevance_pvalues(oj.trim(batch), test, **options)
     actual = oj.relevance_pvalues(poisoned(batch), test, **options)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
+def test_every_switch_and_word_of_a_test_is_tried():
+    """But `weighting`, which the oracle's tests try, and what selects inputs of a network."""
+    switches = {
+        name
+        for test in oj.RELEVANCE.values()
+        for name, parameter in keywords(test).items()
+        if isinstance(parameter.default, bool | str)
+    }
+    assert switches - set(FURTHER) == {"weighting", "inputs"}
+
+
 def test_padding_never_matters_when_all_weights_vanish_at_the_end(double):
     """The last step forbids every action taken: nothing may be normalised after it."""
-    data = [
-        {"states": [0, 1], "actions": [0, 0], "rewards": [1.0, 2.0], "log_ratio": [0.3, -np.inf]},
-        {"states": [0, 2], "actions": [0, 0], "rewards": [3.0, 5.0], "log_ratio": [-0.2, -np.inf]},
-    ]
-    batch = oj.from_episodes(data, num_states=NUM_STATES)
-    padded = poisoned(oj.pad_to(batch, 5))
-    assert_same(compiled(padded), compiled(batch), 1e-12)
-    assert np.isfinite(compiled(padded)["mis"])
+    data = random_data(1, SIZE, max_steps=MAX_STEPS - 1)
+    for episode in data:
+        episode["log_ratio"][-1] = -np.inf
+    expected = estimate_all(load(data))
+    assert_same(estimate_all(poisoned(oj.pad_to(load(data), LONGER))), expected, 1e-12)
+    assert np.isfinite(expected["mis"])
+    assert np.isnan(expected["wdr"])
 
 
-@with_and_without_omission
+OTHER_FOLDS = [1, 2, 3, 4, 0, 5]
+
+
+@pytest.mark.parametrize("test", [None, *lawful("order of trajectories, tests", TESTS)])
 def test_the_order_of_trajectories_does_not_matter(test, double):
+    """Reversed, the first and the last of six are still the pair that shares one fold of five."""
     data = random_data(2, SIZE)
-    expected = compiled(load(data), test=test)
-    assert_same(compiled(load(data[::-1]), test=test), expected, 1e-11)
+    expected = estimate_all(load(data), test=test)
+    assert_same(estimate_all(load(data[::-1]), test=test), expected, 1e-11)
+    moved = estimate_all(load([data[i] for i in OTHER_FOLDS]), test=test)
+    assert_same(moved, expected, 1e-11, only=lawful("order of trajectories", expected))
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.9, 0.0]))
 def test_ratios_of_one_give_mc(seed, discount):
     with jax.enable_x64(True):
-        values = compiled(make(seed, spread=0.0), discount=discount)
-    expected = {label: values["mc"] for label in VARIANTS if label not in NOT_MC_AT_RATIOS_OF_ONE}
-    assert_same(values, expected, 1e-12)
+        values = estimate_all(make(seed, spread=0.0), discount=discount)
+    is_mc(values, "ratios of one give mc", 1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([1e-6, -2.0, 1e6]),
-    st.sampled_from([None, "welch", "smirnov"]),
+    st.sampled_from([None, *lawful("scale of rewards, tests", TESTS)]),
 )
 def test_scaling_rewards_scales_the_estimate(seed, factor, test):
     with jax.enable_x64(True):
         batch = make(seed)
-        scaled = compiled(batch.replace(reward=batch.reward * factor), test=test)
-        plain = compiled(batch, test=test)
-        assert_same({label: scaled[label] / factor for label in VARIANTS}, plain, 1e-9)
+        scaled = estimate_all(batch.replace(reward=batch.reward * factor), test=test)
+        plain = estimate_all(batch, test=test)
+        labels = lawful("sign of rewards", plain) if factor < 0 else None
+        assert_same({k: x / factor for k, x in scaled.items()}, plain, 1e-9, only=labels)
 
 
-@every_test
+@every_pvalue
 @pytest.mark.parametrize("seed", range(5))
 def test_alpha_one_is_the_plain_estimator(test, seed, float_type):
     batch = make(seed, coarse=bool(seed % 2))
-    actual = compiled(batch, alpha=1.0, test=test)
-    assert_same(actual, compiled(batch), ROUNDING[float_type])
+    actual = estimate_all(batch, 1.0, test=test)
+    assert_same(actual, estimate_all(batch), ROUNDING[float_type], only=labels_for(test))
 
 
-@every_test
+@every_pvalue
 @pytest.mark.parametrize("seed", range(5))
 def test_alpha_zero_is_mc(test, seed, float_type):
-    """Even where a p-value is 0, as with two constant groups that differ."""
-    values = compiled(make(seed, coarse=True), alpha=0.0, test=test)
-    expected = {label: values["mc"] for label in VARIANTS if label not in NOT_MC_AT_RATIOS_OF_ONE}
-    assert_same(values, expected, ROUNDING[float_type])
+    """Even where a p-value is 0, as with two constant groups that differ.
+
+    The doubly robust too: at omitted steps their baseline is that of the action taken.
+    """
+    values = estimate_all(make(seed, coarse=True), 0.0, test=test)
+    is_mc(values, "nothing kept gives mc", ROUNDING[float_type])
 
 
-@pytest.mark.parametrize("name", ["wis", "incris", "mis"])
+@every_threshold
+@pytest.mark.parametrize("seed", range(5))
+def test_an_infinite_threshold_is_mc(test, seed, float_type):
+    values = estimate_all(make(seed, coarse=True), jnp.inf, test=test)
+    is_mc(values, "nothing kept gives mc", ROUNDING[float_type])
+
+
+@every_threshold
+def test_a_threshold_keeps_what_is_above_it(test, double):
+    batch, options = make(3), TEST_OPTIONS.get(test, {})
+    found = oj.relevance_pvalues(batch, test, **options)
+    levels = np.array([0.0, *found])
+    actual = oj.estimate(batch, "is", relevance=test, threshold=levels, **options)
+    expected = [oj.estimate(batch, "is", relevance="oracle", keep=found > x) for x in levels]
+    np.testing.assert_allclose(actual, np.array(expected), rtol=1e-12)
+    assert len(set(np.round(expected, 9))) > 2
+
+
+@pytest.mark.parametrize("name", ["wis", "incris", "mis", "dr", "stepwise"])
 def test_a_grid_of_levels_is_a_loop_over_levels(name, double):
     batch = make(6, coarse=True)
     alphas = np.array([[0.0, 0.1], [0.5, 1.0]])
     grid = oj.estimate(batch, f"osiris-{name}", alpha=alphas, discount=0.9)
     assert grid.shape == alphas.shape
-    loop = [compiled(batch, alpha=a, test="welch")[name] for a in alphas.ravel()]
+    loop = [estimate_all(batch, a, test="welch")[name] for a in alphas.ravel()]
     np.testing.assert_allclose(grid.ravel(), np.array(loop), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in oj.ESTIMATORS if name != "incris"])
+@pytest.mark.parametrize("name", lawful("gradients", oj.ESTIMATORS))
 def test_gradients_are_finite(name, double):
     batch = poisoned(make(7))
     gradient = jax.grad(lambda x: oj.ESTIMATORS[name](batch, x, discount=0.9))(batch.log_ratio)
     assert np.all(np.isfinite(gradient))
     assert np.all(gradient[~batch.mask] == 0)
-    assert np.any(gradient != 0) == (name != "mc")
+    assert np.any(gradient != 0) == (name not in EXCEPTIONS["gradients are not zero"])
 
 
 def test_all_weights_zero(float_type):
-    """An empty normaliser is NaN; an average of zeros is zero."""
+    """An empty normaliser is NaN; an average of zeros is zero, unless Q-hat adds to it."""
     data = random_data(8, SIZE)
     for episode in data:
         episode["log_ratio"][:] = -np.inf
-    values = compiled(load(data))
+    values = estimate_all(load(data))
     undefined = {label for label, value in values.items() if np.isnan(value)}
-    assert undefined == {"wis", "cwpdis", "cwpdis-drop", "cwpdis-share", "phwis", "mis"}
-    assert values["is"] == values["pdis"] == 0
+    assert undefined == set(EXCEPTIONS["defined where all weights are zero"])
+    assert values["is"] == values["pdis"] == values["rcis"] == values["stepwise"] == 0
+    for label in ("dr", "stepwise-dr"):
+        np.testing.assert_allclose(values[label], values["dm"], rtol=ROUNDING[float_type])
     assert values["mc"] != 0
 
 
 @every_test
-def test_pvalues_need_states_and_ratios(test):
+def test_evidence_needs_states_and_ratios(test):
     batch = make()
     for field in ("state", "log_ratio"):
         lacking = batch.replace(**{field: None})
@@ -247,3 +369,35 @@ def test_a_random_map_is_between_nothing_and_everything(double):
     assert 0 < keep.sum() < NUM_STATES
     value = oj.estimate(batch, "is", relevance="oracle", keep=keep)
     assert value not in (oj.estimate(batch, "is"), oj.estimate(batch, "mc"))
+
+
+def test_the_exceptions_are_exceptions(double):
+    """None is declared that keeps its law on all of a few data sets."""
+    broken = {law: set() for law in EXCEPTIONS}
+
+    def compare(law, values, expected):
+        broken[law] |= {k for k in values if not np.allclose(values[k], expected[k])}
+
+    for seed in range(4):
+        data = random_data(seed, SIZE)
+        batch, moved = load(data), load([data[i] for i in OTHER_FOLDS])
+        values, at_moved = estimate_all(batch), estimate_all(moved)
+        at_one = estimate_all(batch.replace(log_ratio=jnp.zeros_like(batch.log_ratio)))
+        nothing_kept = estimate_all(batch, 0.0, test="welch")
+        negative = estimate_all(batch.replace(reward=-batch.reward))
+        compare("ratios of one give mc", at_one, dict.fromkeys(at_one, at_one["mc"]))
+        compare("nothing kept gives mc", nothing_kept, dict.fromkeys(values, values["mc"]))
+        compare("order of trajectories", at_moved, values)
+        compare("sign of rewards", {k: -x for k, x in negative.items()}, values)
+        for law, other in (
+            ("order of trajectories, tests", moved),
+            ("scale of rewards, tests", batch.replace(reward=batch.reward * 1e3)),
+        ):
+            found = [{test: gather(x, test=test) for test in TESTS} for x in (other, batch)]
+            compare(law, *found)
+    # the other laws are tested for equality with what is declared where they stand
+    for law in [law for law in EXCEPTIONS if broken[law]]:
+        assert broken[law] == set(EXCEPTIONS[law]), law
+    assert sum(map(bool, broken.values())) == 6
+    with pytest.raises(ValueError, match="everse-mode"):
+        jax.grad(lambda x: oj.ESTIMATORS["incris"](batch, x))(batch.log_ratio)

@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 import oracle_dr
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, ragged_data, random_data
+from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, poisoned, ragged_data, random_data
 from exact_cases import COVERED, SEEDS, agree, case, gridworld, some_maps, waiting_world, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.qhat import supplied, tabular
 
-NUM_ACTIONS = 3
 KERNELS = {"dr": dr, "wdr": wdr, "dm": dm}
 TABULAR = sys.modules["osiris_jax.qhat.tabular"]
 MODES = ("flat", "dense")
@@ -40,21 +39,8 @@ def with_probs(data, seed, *, by_state=False):
 
 
 def load(data, steps=MAX_STEPS):
-    bare = [{k: v for k, v in e.items() if k != "target_probs"} for e in data]
-    batch = oj.from_episodes(bare, num_states=NUM_STATES, num_actions=NUM_ACTIONS)
-    probs = np.zeros((*batch.mask.shape, NUM_ACTIONS))
-    for row, episode in zip(probs, data, strict=True):
-        row[: len(episode["target_probs"])] = episode["target_probs"]
-    return oj.pad_to(batch.replace(target_probs=jnp.asarray(probs, batch.dtype)), steps)
-
-
-def poisoned(batch):
-    def poison(x):
-        bad = jnp.asarray(jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7, x.dtype)
-        real = batch.mask.reshape(*batch.mask.shape, *[1] * (x.ndim - 2))
-        return x if x.dtype == bool else jnp.where(real, x, bad)
-
-    return jax.tree.map(poison, batch)
+    batch = oj.from_episodes(data, num_states=NUM_STATES, num_actions=NUM_ACTIONS)
+    return oj.pad_to(batch, steps)
 
 
 def both_ways(batch, folds, discount, smoothing):

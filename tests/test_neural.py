@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle_nnq
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, random_data
+from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, poisoned, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
@@ -18,7 +18,7 @@ from osiris_jax.qhat.neural import draw, fit_q, neural, q_table, q_values
 from osiris_jax.relevance.neural import nn_q, nn_q_fit, variation
 from osiris_jax.relevance.omission import AtSteps, above
 
-NUM_ACTIONS, DIM, STEPS, SIZE, RATE = 3, 2, 7, 6, 0.05
+DIM, STEPS, SIZE, RATE = 2, 7, 6, 0.05
 STATIC = ("weighting", "hidden", "steps", "minibatch", "standardize", "inputs")
 compiled_fit = jax.jit(fit_q, static_argnames=STATIC)
 compiled_neural = jax.jit(neural, static_argnames=(*STATIC, "layers", "folds"))
@@ -231,24 +231,13 @@ def test_large_returns_need_standardised_targets():
     assert np.all(np.abs(scaled - q) < 5 * standard_errors(data, "none"))
 
 
-def spoil(batch):
-    """The batch with NaN, or an absurd id, in every padded cell."""
-
-    def poison(x):
-        bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7
-        real = batch.mask.reshape(batch.mask.shape + (1,) * (x.ndim - 2))
-        return x if x.dtype == bool else jnp.where(real, x, jnp.asarray(bad, x.dtype))
-
-    return jax.tree.map(poison, batch)
-
-
 @pytest.mark.parametrize(("name", "dtype"), [("scaled", "float64"), ("seen", "float32")])
 def test_padding_changes_no_bit(name, dtype):
     with jax.enable_x64(dtype == "float64"):
         batch, longer = make(1, zeros=0.1), make(1, zeros=0.1, steps=29)
         fits = [
             compiled_fit(random.key(1), padded, discount=0.9, **for_fit(VARIANTS[name]))
-            for padded in (batch, spoil(batch), spoil(longer))
+            for padded in (batch, poisoned(batch), poisoned(longer))
         ]
     for other in fits[1:]:
         jax.tree.map(np.testing.assert_array_equal, fits[0], other)
@@ -263,7 +252,7 @@ def test_padding_does_not_change_what_is_said(name, double):
     key = random.key(0)
     said, of_spoiled = (
         (nn_q(x, key=key, **options), compiled_neural(x, folds=3, key=key, **options))
-        for x in (batch, spoil(batch))
+        for x in (batch, poisoned(batch))
     )
     jax.tree.map(np.testing.assert_array_equal, said, of_spoiled)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(said))
@@ -404,7 +393,7 @@ def test_missing_fields_are_named():
     with pytest.raises(ValueError, match="`action`"):
         nn_q(batch.replace(action=None))
     with pytest.raises(ValueError, match="`target_probs`"):
-        neural(batch)
+        neural(batch.replace(target_probs=None))
     with pytest.raises(ValueError, match="folds: "):
         neural(batch, folds=-1)
     with pytest.raises(ValueError, match="observations; use q_values"):

@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import oracle_lagged
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, random_data
+from datasets import MAX_STEPS, NUM_STATES, poisoned, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,14 +57,6 @@ def random_values(seed, data):
 
 def padded(rows, steps=MAX_STEPS):
     return jnp.array([np.pad(row, (0, steps - len(row)), constant_values=np.nan) for row in rows])
-
-
-def poisoned(batch):
-    def poison(x):
-        bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7
-        return x if x.dtype == bool else jnp.where(batch.mask, x, jnp.asarray(bad, x.dtype))
-
-    return jax.tree.map(poison, batch)
 
 
 # Bins -------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ def rcis(
 
     E[rho | g] is a step function on ceil(sqrt(N)) quantile bins of g. That of trajectory i is
     fitted on those j with j mod 5 != i mod 5, for in-sample least squares would be IS itself.
+    NaN where there are none, as for a single trajectory.
     """
     log_weight = masked.log_weights(log_ratio, batch.mask)
     value = masked.returns(batch.reward, batch.mask, discount)
@@ -31,8 +32,9 @@ def rcis(
     def without(k: Int[Array, ""]) -> Float[Array, " traj"]:
         return _expected_log_weight(log_weight, value, fold != k, math.ceil(math.sqrt(number)))
 
-    expected = jax.vmap(without)(jnp.arange(min(FOLDS, number)))
-    return masked.scaled_sum(expected[fold, jnp.arange(number)], value / number)
+    expected = jax.vmap(without)(jnp.arange(min(FOLDS, number)))[fold, jnp.arange(number)]
+    estimate = masked.scaled_sum(expected, value / number)
+    return jnp.where(jnp.isnan(expected).any(), jnp.nan, estimate)
 
 
 def _expected_log_weight(

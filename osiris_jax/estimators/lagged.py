@@ -151,9 +151,10 @@ def lagged_log_weights(
     num_single = sum(lags.width == 1 for lags in bins)
     product = _Product(jnp.zeros_like(finite), jnp.zeros_like(finite), jnp.zeros_like(zero))
     for part in (slice(first_lag, num_single), slice(num_single, None)):
-        bits = max((lags.width for lags in bins[part]), default=1).bit_length()
-        rows = keep[part], firsts[part], widths[part]
-        product, _ = lax.scan(partial(add_bin, bits=bits), product, rows)
+        if bins[part]:
+            bits = max(lags.width for lags in bins[part]).bit_length()
+            rows = keep[part], firsts[part], widths[part]
+            product, _ = lax.scan(partial(add_bin, bits=bits), product, rows)
     return jnp.where(product.zero, -jnp.inf, product.log_weight + product.rest)
 
 

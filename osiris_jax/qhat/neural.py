@@ -230,7 +230,7 @@ def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "t
     return jnp.where(counts, value * root * root, 0)
 
 
-def draw(key: Array, number: Array, size: int, count: Int[Array, ""]) -> Int[Array, " size"]:
+def draw(key: Array, number: Array | int, size: int, count: Int[Array, ""]) -> Int[Array, " size"]:
     """`size` of the integers below `count`, for step `number`, with replacement.
 
     The upper word of a random word times `count`: nearer to uniform than a float32 could be, the

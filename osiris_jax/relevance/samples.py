@@ -56,13 +56,17 @@ def visits(
         log_weight = log_weights_of(batch, weighting)
         value, peak = weigh_by_state(to_go, log_weight, state, used, batch.num_states)
         log_scale = log_scale + peak
-    value = masked.fill(used, value)
-    if classes == "ratio":
-        above = masked.fill(batch.mask, log_ratio) > 0
-    else:
-        action = masked.fill(batch.mask, batch.require("action", "classes of actions by return"))
-        above = _above_median_by_action(value, action, state, used, batch)
-    return Visits(value, above, state, used, log_scale)
+    above = masked.fill(batch.mask, log_ratio) > 0
+    visit = Visits(masked.fill(used, value), above, state, used, log_scale)
+    return visit if classes == "ratio" else _class_by_return(visit, batch)
+
+
+def visits_of(
+    visit: Visits, batch: TrajectoryBatch, chosen: Bool[Array, " traj"], *, classes: str
+) -> Visits:
+    """The visits of the chosen trajectories, in the classes that these alone make."""
+    visit = visit._replace(used=visit.used & chosen[:, None])
+    return visit if classes == "ratio" else _class_by_return(visit, batch)
 
 
 def log_weights_of(batch: TrajectoryBatch, weighting: str) -> Float[Array, "traj time"]:
@@ -82,24 +86,21 @@ def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:
         raise ValueError(f"{option}: {word!r} is not one of {names}")
 
 
-def _above_median_by_action(
-    value: Float[Array, "traj time"],
-    action: Int[Array, "traj time"],
-    state: Int[Array, "traj time"],
-    used: Bool[Array, "traj time"],
-    batch: TrajectoryBatch,
-) -> Bool[Array, "traj time"]:
-    """Whether most visits with the same action in the same state exceed the state's median."""
+def _class_by_return(visit: Visits, batch: TrajectoryBatch) -> Visits:
+    """Above are actions most of whose visits to the state exceed the state's median."""
+    action = masked.fill(batch.mask, batch.require("action", "classes of actions by return"))
     num_pairs = batch.num_states * batch.num_actions
     median = stats.segment_median(
-        value.ravel(), jnp.where(used, state, batch.num_states).ravel(), batch.num_states
+        visit.value.ravel(),
+        jnp.where(visit.used, visit.state, batch.num_states).ravel(),
+        batch.num_states,
     )
-    votes = jnp.where(value > median[state], 1, -1)
-    pair = state * batch.num_actions + action
+    votes = jnp.where(visit.value > median[visit.state], 1, -1)
+    pair = visit.state * batch.num_actions + action
     balance = jax.ops.segment_sum(
-        votes.ravel(), jnp.where(used, pair, num_pairs).ravel(), num_pairs
+        votes.ravel(), jnp.where(visit.used, pair, num_pairs).ravel(), num_pairs
     )
-    return balance[pair] > 0
+    return visit._replace(above=balance[pair] > 0)
 
 
 def first_visits(

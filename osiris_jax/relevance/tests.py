@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.relevance.samples import Visits, visits
+from osiris_jax.relevance.samples import Visits, visits, visits_of
 
 
 class Folds(NamedTuple):
@@ -50,16 +52,15 @@ def welch(
         batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
     )
     left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
-    return decide(welch_of_visits(visit, batch.num_states, left_out, ddof=ddof), undecided)
+    below, above = _moments_without_folds(batch, visit, left_out, classes)
+    pvalue = decide(stats.welch_from_moments(above, below, ddof=ddof).pvalue, undecided)
+    return _by_trajectory(pvalue, left_out)
 
 
-def welch_of_visits(
-    visit: Visits, num_states: int, left_out: Folds | None = None, *, ddof=1
-) -> Float[Array, "*rows state"]:
+def welch_of_visits(visit: Visits, num_states: int, *, ddof=1) -> Float[Array, " state"]:
     """Welch's p-value in every state, NaN where it is undefined."""
-    below, above = moments_by_class(visit, num_states, left_out)
-    pvalue = stats.welch_from_moments(above, below, ddof=ddof).pvalue
-    return pvalue[0] if left_out is None else pvalue[left_out.of_trajectory]
+    below, above = moments_by_class(visit, num_states, None)
+    return stats.welch_from_moments(above, below, ddof=ddof).pvalue[0]
 
 
 def smirnov(
@@ -82,18 +83,12 @@ def smirnov(
     )
     left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
 
-    def pvalues(used: Bool[Array, "traj time"]) -> Float[Array, " state"]:
-        return decide(
-            smirnov_of_visits(visit._replace(used=used), batch.num_states).pvalue, undecided
-        )
+    def pvalues(visit: Visits) -> Float[Array, " state"]:
+        return decide(smirnov_of_visits(visit, batch.num_states).pvalue, undecided)
 
     if left_out is None:
-        return pvalues(visit.used)
-    fold = left_out.of_trajectory
-    without = lax.map(
-        lambda k: pvalues(visit.used & (fold != k)[:, None]), jnp.arange(left_out.number)
-    )
-    return without[fold]
+        return pvalues(visit)
+    return _by_trajectory(_for_each_fold(pvalues, batch, visit, left_out, classes), left_out)
 
 
 def effect(
@@ -120,16 +115,28 @@ def effect(
         batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
     )
     left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
-    below, above = moments_by_class(visit, batch.num_states, left_out)
+    below, above = _moments_without_folds(batch, visit, left_out, classes)
     gap = jnp.abs(above.mean - below.mean)
     error = above.variance() / above.size + below.variance() / below.size
     decided = (above.size > 1) & (below.size > 1) & (gap > 0)
     safe_gap = jnp.where(decided, gap, 1)
-    shrunk = jnp.maximum(safe_gap - jnp.where(decided, error, 0) / safe_gap, 0) if shrink else gap
-    spread = jnp.std(masked.returns(batch.reward, batch.mask, discount))
-    size = shrunk * jnp.exp(visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)
-    size = jnp.where(decided, size, 0)
-    return size[0] if left_out is None else size[left_out.of_trajectory]
+    shrunk = safe_gap - jnp.where(decided, error, 0) / safe_gap if shrink else safe_gap
+    spread = _spread_of_returns(batch, discount, left_out)
+    # a scale may overflow, which must not meet an effect of 0
+    scale = jnp.exp(visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)[:, None]
+    size = jnp.where(decided & (shrunk > 0), shrunk * scale, 0)
+    return _by_trajectory(size, left_out)
+
+
+def _spread_of_returns(
+    batch: TrajectoryBatch, discount, left_out: Folds | None
+) -> Float[Array, " fold"]:
+    """Standard deviation of g, of all folds but each."""
+    value = masked.returns(batch.reward, batch.mask, discount)
+    fold, num_folds = left_out or Folds(jnp.zeros(len(value), jnp.int32), 1)
+    moments = stats.segment_moments(value, fold, num_folds)
+    moments = stats.leave_one_out(moments) if left_out is not None else moments
+    return jnp.sqrt(moments.variance(ddof=0))
 
 
 def folds_of(num_trajectories: int, *, folds: int, leave_one_out: bool) -> Folds | None:
@@ -140,6 +147,40 @@ def folds_of(num_trajectories: int, *, folds: int, leave_one_out: bool) -> Folds
         raise ValueError("folds: leave_one_out already leaves out each trajectory by itself")
     number = num_trajectories if leave_one_out else folds
     return Folds(jnp.arange(num_trajectories) % number, number) if number else None
+
+
+def _by_trajectory(
+    by_fold: Float[Array, "fold state"], left_out: Folds | None
+) -> Float[Array, "*rows state"]:
+    """The one row, or for each trajectory that of its fold."""
+    return by_fold[0] if left_out is None else by_fold[left_out.of_trajectory]
+
+
+def _for_each_fold(
+    of_visits: Callable[[Visits], Any],
+    batch: TrajectoryBatch,
+    visit: Visits,
+    left_out: Folds,
+    classes: str,
+) -> Any:
+    """What is found in the visits of all folds but one, for each fold."""
+
+    def without(k: Int[Array, ""]) -> Any:
+        return of_visits(visits_of(visit, batch, left_out.of_trajectory != k, classes=classes))
+
+    return lax.map(without, jnp.arange(left_out.number))
+
+
+def _moments_without_folds(
+    batch: TrajectoryBatch, visit: Visits, left_out: Folds | None, classes: str
+) -> tuple[stats.Moments, stats.Moments]:
+    """`moments_by_class`, where classes that depend on the data are made without the fold too."""
+    if left_out is None or classes == "ratio":
+        return moments_by_class(visit, batch.num_states, left_out)
+    moments = _for_each_fold(
+        lambda kept: moments_by_class(kept, batch.num_states, None), batch, visit, left_out, classes
+    )
+    return jax.tree.map(lambda x: x[:, 0], moments)
 
 
 def moments_by_class(

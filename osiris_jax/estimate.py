@@ -49,7 +49,7 @@ def estimate(
       alpha: level of the test in [0, 1]; an array gives one estimate for each entry. "auto", or a
         name in `SELECTION`, chooses it from the data, see `choose_level`.
       threshold: the same for tests whose evidence is a statistic and not a p-value (`THRESHOLDS`):
-        states above it are kept. By default the test's own.
+        states above it are kept. By default the test's own, or chosen if alpha is a word.
       discount: gamma in [0, 1].
       weighting: of the test's samples: "to-go", "future" or "none".
       ddof: of the test's variances: 1 or 0.
@@ -67,7 +67,9 @@ def estimate(
     """
     plain_name, omits = parse_name(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
-    level = threshold if relevance in THRESHOLDS else alpha
+    level = alpha
+    if relevance in THRESHOLDS and (threshold is not None or not isinstance(alpha, str)):
+        level = threshold
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
     plan = _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
     if plan.names["method"] is not None:
@@ -176,6 +178,8 @@ def _plan(
     users += [_test(relevance, estimator)] if relevance is not None else []
     users += [selection.SELECTION[method]] if method is not None else []
     refuse_unknown(options, users)
+    if max_kept is not None and relevance is not None and compose.is_by_lag(estimator):
+        raise ValueError(f"max_kept: `{estimator}` omits by lag, so ratios cannot be counted")
     bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
     if method is not None:
         grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS

@@ -38,8 +38,8 @@ def with_probs(data, seed, *, by_state=False):
     return data
 
 
-def load(data, steps=MAX_STEPS):
-    batch = oj.from_episodes(data, num_states=NUM_STATES, num_actions=NUM_ACTIONS)
+def load(data, steps=MAX_STEPS, num_states=NUM_STATES):
+    batch = oj.from_episodes(data, num_states=num_states, num_actions=NUM_ACTIONS)
     return oj.pad_to(batch, steps)
 
 
@@ -168,6 +168,25 @@ def test_one_step_has_rewards_and_no_successors(double):
     qhat = oracle_dr.fitted(data, NUM_ACTIONS, discount=0.9, folds=2, smoothing=1.0)
     assert any(np.any(row) for row in qhat)
     expect(estimates(load(data), 0.9), data, qhat, 0.9)
+
+
+def test_more_transitions_than_a_block_holds(double):
+    """Distinct (s, a, s') fill two blocks and a part of a third; from all data at once."""
+    rng, num_states = np.random.default_rng(9), 40
+    data = random_data(9, 190)
+    for episode in data:
+        episode["states"] = rng.integers(num_states, size=len(episode["states"]))
+        episode["target_probs"] = rng.dirichlet(np.ones(NUM_ACTIONS), len(episode["states"]))
+    distinct = {(s, a, after) for s, a, _, after in oracle_dr.transitions(data, MAX_STEPS)}
+    assert 2 * TABULAR.BLOCK < len(distinct) < 3 * TABULAR.BLOCK
+    batch = load(data, num_states=num_states)
+    assert not TABULAR._fits_dense(batch)
+    found = jax.jit(partial(tabular, folds=0))(batch, discount=0.9, smoothing=0.3)
+    tables = oracle_dr.fitted_tables(data, data, NUM_ACTIONS, 0.9, 0.3)
+    for i, episode in enumerate(data):
+        steps = zip(episode["states"], episode["actions"], strict=True)
+        expected = [float(tables[t][int(s)][int(a)]) for t, (s, a) in enumerate(steps)]
+        np.testing.assert_allclose(found.q[i, : len(expected)], expected, rtol=1e-9, atol=1e-11)
 
 
 # Laws -----------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 import osiris_jax as oj
 from osiris_jax.study.calibration import VARIANTS, Calibration
 
-SEED, TRIALS, SIZE, LEAST_VISITS = 3, 3, 12, 8
+SEED, TRIALS, SIZE = 3, 3, 12
+LEAST_VISITS = SIZE  # every trajectory comes to the choice once: without one, it does not count
 ALPHAS, EDGES = (0.05, 0.4), (1e-9, 0.5, float("inf"))
 
 

@@ -25,6 +25,7 @@ ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
 THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNNORMALISED = ("is", "pdis")
 ERROR_COUNTS = 0.5
+DOUBT = 2.0
 
 
 class Candidates(NamedTuple):
@@ -101,7 +102,8 @@ def corrected_value(
 
     The correction is that of weighted doubly robust estimation with values of states alone: the sum
     over t of gamma^(t-1) times the weighted mean of r_t + gamma V(s_{t+1}) - V(s_t). Known with
-    standard error e, a correction c is shrunk to c max(0, 1 - e^2 / c^2), as James and Stein do.
+    standard error e, a correction c is shrunk to c max(0, 1 - 2 e^2 / c^2), as James and Stein do;
+    e^2 counts twice, for weights with heavy tails make it too small.
     """
     state = masked.fill(batch.mask, batch.require("state", "a choice of level"))
     value = masked.fill(batch.mask, by_state[state])
@@ -118,7 +120,8 @@ def corrected_value(
     influence = masked.total(weight * (surprise - mean[None]) * scale[None])
     correction, squared_error = masked.total(mean * scale), jnp.sum(influence**2)
     square = correction**2
-    shrunk = correction * jnp.maximum(0, 1 - squared_error / jnp.where(square > 0, square, 1))
+    doubt = DOUBT * squared_error / jnp.where(square > 0, square, 1)
+    shrunk = correction * jnp.maximum(0, 1 - doubt)
     return value[:, 0].mean() + jnp.where(jnp.isfinite(shrunk), shrunk, 0)
 
 

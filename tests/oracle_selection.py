@@ -93,7 +93,7 @@ def sample_variance(data, keep, discount, *, normalised):
 
 
 def corrected_value(data, value_of, discount):
-    """Mean of V(s_1), plus c max(0, 1 - e^2 / c^2).
+    """Mean of V(s_1), plus c max(0, 1 - 2 e^2 / c^2).
 
     c = sum_t gamma^(t-1) sum_i w_it d_it with d_it = r_t + gamma V(s_{t+1}) - V(s_t) and w_it =
     rho_{1:t} normalised over all i, ended ones with their final weight and d = 0; V = 0 after the
@@ -118,7 +118,7 @@ def corrected_value(data, value_of, discount):
         correction += gamma**t * mean
         influence += gamma**t * share * (surprises - mean)
     square = np.sum(influence**2)
-    shrunk = correction * max(0, 1 - square / correction**2) if correction != 0 else LD(0)
+    shrunk = correction * max(0, 1 - 2 * square / correction**2) if correction != 0 else LD(0)
     start = np.mean([value_of[int(traj["states"][0])] for traj in data])
     return start + (shrunk if np.isfinite(shrunk) else 0)
 

@@ -35,9 +35,9 @@ def corrected(data, by_state, discount):
 
 def shrunk(correction, squared_error):
     """James and Stein: nothing is left of a correction below its standard error."""
-    if np.isnan(correction) or correction**2 <= squared_error:
+    if np.isnan(correction) or correction**2 <= 2 * squared_error:
         return 0.0
-    return correction - squared_error / correction
+    return correction - 2 * squared_error / correction
 
 
 def poisoned(data):

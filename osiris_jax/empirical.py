@@ -89,7 +89,7 @@ def _after_links(
 ) -> tuple[Float[Array, "place 4 map"], Float[Array, "place 4 map"]]:
     """One step back, where ratios are omitted and where they are kept."""
 
-    def add_block(number: Int[Array, ""], sums):
+    def add_block(number: Int[Array, ""] | int, sums):
         block = [lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK) for x in links[:3]]
         state, following, weight = block
         value, *squares = jnp.moveaxis(moments[following], 1, 0)

@@ -22,7 +22,8 @@ def waiting():
 
 def ragged(batch):
     """A simulated batch as a list of episodes."""
-    fields = {"rewards": batch.reward, "log_ratio": batch.log_ratio, "states": batch.state}
+    fields = {"rewards": batch.reward, "log_ratio": batch.log_ratio}
+    fields |= {"states": batch.state, "actions": batch.action}
     fields = {name: np.asarray(x) for name, x in fields.items()}
     return [
         {name: x[i, :n] for name, x in fields.items()}

@@ -18,6 +18,7 @@ from osiris_jax.options import Options, bind, refuse_unknown, traced
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 
 DEFAULT_RELEVANCE = "welch"
+DEFAULT_ALPHA = 0.05
 METHODS = (selection.AUTO, *selection.SELECTION)
 
 
@@ -26,7 +27,7 @@ def estimate(
     estimator: str,
     *,
     relevance: str | None = None,
-    alpha: Any = 0.05,
+    alpha: Any = None,
     threshold: Any = None,
     discount: Any = 1.0,
     weighting: str = "to-go",
@@ -46,8 +47,8 @@ def estimate(
       batch: the data, with ratios; [traj, time].
       estimator: a name in `ESTIMATORS`, "osiris-<name>", "osiris" or "osirwis".
       relevance: a name in `RELEVANCE`; None omits nothing.
-      alpha: level of the test in [0, 1]; an array gives one estimate for each entry. "auto", or a
-        name in `SELECTION`, chooses it from the data, see `choose_level`.
+      alpha: level of the test in [0, 1], by default 0.05; an array gives one estimate for each
+        entry. "auto", or a name in `SELECTION`, chooses it from the data, see `choose_level`.
       threshold: the same for tests whose evidence is a statistic and not a p-value (`THRESHOLDS`):
         states above it are kept. By default the test's own.
       discount: gamma in [0, 1].
@@ -67,7 +68,7 @@ def estimate(
     """
     plain_name, omits = parse_name(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
-    level = threshold if relevance in THRESHOLDS else alpha
+    level = _level(relevance, alpha, threshold)
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
     plan = _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
     if plan.names["method"] is not None:
@@ -176,6 +177,7 @@ def _plan(
     users += [_test(relevance, estimator)] if relevance is not None else []
     users += [selection.SELECTION[method]] if method is not None else []
     refuse_unknown(options, users)
+    _refuse_idle(estimator, relevance, method, {**options, "levels": levels, "max_kept": max_kept})
     bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
     if method is not None:
         grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS
@@ -184,11 +186,37 @@ def _plan(
             raise ValueError("levels: none given")
         level = sorted(wanted, reverse=name == "alpha")
     elif level is None:
-        level = THRESHOLDS.get(relevance or "", 0.05)
+        level = THRESHOLDS.get(relevance or "", DEFAULT_ALPHA)
     bound += [None] * (3 - len(bound))
     most = None if max_kept is None else traced("max_kept", max_kept, batch.dtype)
     arguments = (traced(name, level, batch.dtype), most, *bound)
     return _Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
+
+
+def _level(relevance: str | None, alpha: Any, threshold: Any) -> Any:
+    """The one of the two that the test has; an error if the other is given."""
+    if relevance in THRESHOLDS:
+        if alpha is not None:
+            raise ValueError(f"alpha: `{relevance}` has no level but a threshold: give `threshold`")
+        return threshold
+    if threshold is not None:
+        raise ValueError(f"threshold: only for relevance by {', '.join(THRESHOLDS)}")
+    return alpha
+
+
+def _refuse_idle(
+    estimator: str, relevance: str | None, method: str | None, options: dict[str, Any]
+) -> None:
+    """Raises a ValueError for an option that this combination would silently ignore."""
+    by_lag = compose.is_by_lag(estimator)
+    for name, idle, reason in (
+        ("levels", method is None, 'only where a level is chosen, as by alpha="auto"'),
+        ("max_kept", relevance is None, "without `relevance` nothing is omitted"),
+        ("max_kept", by_lag, f"`{estimator}` omits by lag, not the whole ratio of a step"),
+        ("theta", relevance is not None, f"found by `{relevance}`; give one of the two"),
+    ):
+        if options.get(name) is not None and idle:
+            raise ValueError(f"{name}: {reason}")
 
 
 def _method(name: str, level: Any) -> str | None:

@@ -67,9 +67,7 @@ def estimate(
     """
     plain_name, omits = parse_name(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
-    level = alpha
-    if relevance in THRESHOLDS and (threshold is not None or not isinstance(alpha, str)):
-        level = threshold
+    level = _level(relevance, alpha, threshold)
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
     plan = _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
     if plan.names["method"] is not None:
@@ -178,8 +176,7 @@ def _plan(
     users += [_test(relevance, estimator)] if relevance is not None else []
     users += [selection.SELECTION[method]] if method is not None else []
     refuse_unknown(options, users)
-    if max_kept is not None and relevance is not None and compose.is_by_lag(estimator):
-        raise ValueError(f"max_kept: `{estimator}` omits by lag, so ratios cannot be counted")
+    _refuse_idle(estimator, relevance, method, {**options, "levels": levels, "max_kept": max_kept})
     bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
     if method is not None:
         grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS
@@ -193,6 +190,30 @@ def _plan(
     most = None if max_kept is None else traced("max_kept", max_kept, batch.dtype)
     arguments = (traced(name, level, batch.dtype), most, *bound)
     return _Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
+
+
+def _level(relevance: str | None, alpha: Any, threshold: Any) -> Any:
+    """The one of the two that the test has; a word for alpha chooses either."""
+    if relevance in THRESHOLDS:
+        return alpha if threshold is None and isinstance(alpha, str) else threshold
+    if threshold is not None:
+        raise ValueError(f"threshold: only for relevance by {', '.join(THRESHOLDS)}")
+    return alpha
+
+
+def _refuse_idle(
+    estimator: str, relevance: str | None, method: str | None, options: dict[str, Any]
+) -> None:
+    """Raises a ValueError for an option that this combination would silently ignore."""
+    by_lag = compose.is_by_lag(estimator)
+    for name, idle, reason in (
+        ("levels", method is None, 'only where a level is chosen, as by alpha="auto"'),
+        ("max_kept", relevance is None, "without `relevance` nothing is omitted"),
+        ("max_kept", by_lag, f"`{estimator}` omits by lag, not the whole ratio of a step"),
+        ("theta", relevance is not None, f"found by `{relevance}`; give one of the two"),
+    ):
+        if options.get(name) is not None and idle:
+            raise ValueError(f"{name}: {reason}")
 
 
 def _method(name: str, level: Any) -> str | None:

@@ -162,6 +162,18 @@ def test_pvalues_of_wild_ratios(seed, weighting):
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_effects_of_wild_ratios_are_numbers(seed, float_type):
+    """Their scale may overflow, where an effect that noise alone would show is still 0."""
+    batch = load(wild_data(seed, 0.1))
+    effects = {
+        shrink: oj.relevance_pvalues(batch, "effect", shrink=shrink) for shrink in (False, True)
+    }
+    assert np.all(effects[True] >= 0)
+    assert np.all(effects[True] <= effects[False])
+    assert np.any(effects[True] == 0)
+
+
 def test_pvalues_of_large_returns(float_type):
     """Returns of 1e6 with standard deviation 1: p-values as exact as the data."""
     rng = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle_selection
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, ragged_data, random_data
+from datasets import MAX_STEPS, NUM_STATES, poisoned, ragged_data, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
@@ -79,14 +79,6 @@ def test_float32_follows():
     assert {x.dtype for x in found} == {jnp.dtype("float32")}
     expected = np.array([oracle_selection.composite_moments(data, keep, 0.9) for keep in MAPS])
     np.testing.assert_allclose(np.array(found[:3]).T, expected, rtol=1e-4, atol=1e-4)
-
-
-def poisoned(batch):
-    def poison(x):
-        bad = jnp.asarray(jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7, x.dtype)
-        return x if x.dtype == bool else jnp.where(batch.mask, x, bad)
-
-    return jax.tree.map(poison, batch)
 
 
 def test_padding_never_matters(double):

@@ -232,7 +232,7 @@ def _linked(
     def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
         values = jnp.pad(following, ((0, 0), (0, 1))).T
 
-        def add_block(number: Int[Array, ""], total: Array) -> Array:
+        def add_block(number: Array | int, total: Array) -> Array:
             place, after, share = (
                 lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK)
                 for x in (links.first, links.second, weight)

@@ -26,6 +26,13 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compilations():
+    """Frees what a module compiled: Linux ends a process with too many mapped pieces of code."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(params=["float32", "float64"])
 def float_type(request):
     """Runs the test once in each float type."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from osiris_jax.envs import WORLDS, loader
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.qhat import QHAT
 from osiris_jax.relevance import RELEVANCE
+from osiris_jax.selection import SELECTION
 from osiris_jax.terminal import print_table
 
 HEADER = ["name", "what it is"]
@@ -13,11 +15,13 @@ TRUE = "Exact relevance of a tabular world: Q differs by more than a tolerance (
 
 
 def show_lists() -> None:
-    """Worlds, estimators and relevance tests, one line each."""
+    """Worlds, estimators, relevance tests, choices of a level and fits of Q, one line each."""
     worlds = {name: loader(name) for name in WORLDS}
     print_table("worlds", HEADER, _rows(worlds), words=2)
     print_table("estimators", HEADER, [*_rows(ESTIMATORS), ["osiris-<name>", OMISSION]], words=2)
     print_table("relevance tests", HEADER, [*_rows(RELEVANCE), ["true", TRUE]], words=2)
+    print_table("choices of the level (alpha=...)", HEADER, _rows(SELECTION), words=2)
+    print_table("fits of Q (fit=...)", HEADER, _rows(QHAT), words=2)
 
 
 def _rows(registry: dict) -> list[list[str]]:

@@ -113,26 +113,30 @@ class Calibration:
         shown = progress or (lambda stage, done, total: None)
         gap = _gaps(self.world, self.discount)
         classes = np.searchsorted(self.edges, gap)
-        plans = list(itertools.product(self.sizes, self.tests, self.weightings, self.variants))
-        rows, total = [], len(plans) * self.trials
-        for number, (size, test, weighting, variant) in enumerate(plans):
-            parts = []
+        plans = list(itertools.product(self.tests, self.weightings, self.variants))
+        rows, total = [], len(self.sizes) * self.trials
+        for number, size in enumerate(self.sizes):
+            parts: dict[Any, list] = {plan: [] for plan in plans}
             for done, keys in self._chunks(size):
                 batch = self.world.rollout(keys, size)
-                parts.append(_rejections(batch, self._recipe(test, weighting, variant), classes))
+                for plan in plans:
+                    parts[plan].append(_rejections(batch, self._recipe(*plan), classes))
                 shown("data sets", number * self.trials + done, total)
-            rejected, counted = (np.concatenate(x) for x in zip(*parts, strict=True))
-            labels = {"test": test, "weighting": weighting, "variant": variant, "size": size}
-            rows += self._rows(labels, classes, gap, rejected, counted)
+            for plan, chunks in parts.items():
+                counts = (np.concatenate(x)[: self.trials] for x in zip(*chunks, strict=True))
+                labels = dict(zip(("test", "weighting", "variant"), plan, strict=True))
+                rows += self._rows({**labels, "size": size}, classes, gap, *counts)
         if not rows:
             raise ValueError("sizes: so few trajectories that no test could decide in any data set")
         return rows
 
     def _chunks(self, size: int):
+        """(trials done, keys) of chunks of one length, so that each is compiled for once."""
+        number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
+        step = -(-self.trials // number)
         keys = jax.vmap(random.fold_in, (None, 0))(
-            random.key(self.seed), jnp.arange(self.trials, dtype=jnp.uint32)
+            random.key(self.seed), jnp.arange(number * step, dtype=jnp.uint32)
         )
-        step = max(1, CHUNK_CELLS // (size * self.world.horizon))
         for start in range(0, self.trials, step):
             yield min(start + step, self.trials), keys[start : start + step]
 

@@ -170,7 +170,10 @@ def calibrate(
     trials: Annotated[int, typer.Option(help="Independent data sets.")] = 1000,
     sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
     alphas: Annotated[str, typer.Option(help="Levels: 0.01,0.05,0.25.")] = "0.05",
-    tests: Annotated[str, typer.Option(help="welch,smirnov")] = "welch,smirnov",
+    thresholds: Annotated[
+        str, typer.Option(help="Levels of effect and nn-q: 0.2,0.4.")
+    ] = "0.1,0.2,0.4",
+    tests: Annotated[str, typer.Option(help="welch,smirnov,effect,nn-q")] = "welch,smirnov,effect",
     weightings: Annotated[str, typer.Option(help="to-go,future,none")] = "to-go,future,none",
     variants: Annotated[
         str, typer.Option(help="all, or of: plain,first visit,leave one out")
@@ -192,6 +195,7 @@ def calibrate(
         trials=trials,
         sizes=_numbers("sizes", sizes, int) or (),
         alphas=_numbers("alphas", alphas, float) or (),
+        thresholds=_numbers("thresholds", thresholds, float) or (),
         tests=_words(tests) or (),
         weightings=_words(weightings) or (),
         variants=tuple("" if name == "plain" else name for name in wanted),

@@ -223,8 +223,12 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Rate at which states are called relevant over the level, by their true gap in Q.
 
     A panel for each weighting; the dashed line is the level itself, which states of gap 0 should
-    not exceed. At the largest size; plain tests, or the first variant where there are none.
+    not exceed. At the largest size; plain tests, or the first variant where there are none. Tests
+    with thresholds only where there are no others.
     """
+    level = "threshold" if all(row["alpha"] is None for row in rows) else "alpha"
+    rows = [row for row in rows if row[level] is not None]
+    tests = dict(zip(dict.fromkeys(row["test"] for row in rows), ("-", ":", "-."), strict=False))
     size = max(row["size"] for row in rows)
     variants = [row["variant"] for row in rows]
     variant = "" if "" in variants else variants[0]
@@ -235,7 +239,7 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     figure, axes = canvas(WIDE, 2.6, columns=len(weightings))
     for axis, weighting in zip(axes, weightings, strict=True):
         for (gap, colour), (test, style) in itertools.product(
-            zip(gaps, colours, strict=True), (("welch", "-"), ("smirnov", ":"))
+            zip(gaps, colours, strict=True), tests.items()
         ):
             line = [
                 row
@@ -244,16 +248,17 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
                 and (row["gap_above"], row["gap_up_to"]) == gap
             ]
             if line:
-                alphas, rates, errors = (
-                    [row[name] for row in line] for name in ("alpha", "rate", "rate_se")
+                levels, rates, errors = (
+                    [row[name] for row in line] for name in (level, "rate", "rate_se")
                 )
                 label = f"{test}, gap {_gap_label(gap)}"
                 style_of_line = {"color": colour, "ls": style, "lw": 1, "marker": "o", "ms": 3}
-                axis.errorbar(alphas, rates, errors, capsize=2, label=label, **style_of_line)
-        levels = sorted({row["alpha"] for row in rows})
-        axis.plot(levels, levels, color="black", lw=0.8, ls="--", label="the level itself")
+                axis.errorbar(levels, rates, errors, capsize=2, label=label, **style_of_line)
+        if level == "alpha":
+            levels = sorted({row["alpha"] for row in rows})
+            axis.plot(levels, levels, color="black", lw=0.8, ls="--", label="the level itself")
         axis.set_title(f'weighting "{weighting}"', fontsize=8)
-        axis.set_xlabel("level alpha", fontsize=8)
+        axis.set_xlabel(level, fontsize=8)
         axis.set_ylim(-0.03, 1.03)
     of_variant = f", {variant}" if variant else ""
     axes[0].set_ylabel(f"called relevant, N = {size}{of_variant}", fontsize=8)

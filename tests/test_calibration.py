@@ -12,7 +12,12 @@ from osiris_jax.study.calibration import VARIANTS, Calibration
 
 SEED, TRIALS, SIZE = 3, 3, 12
 LEAST_VISITS = SIZE  # every trajectory comes to the choice once: without one, it does not count
-ALPHAS, EDGES = (0.05, 0.4), (1e-9, 0.5, float("inf"))
+ALPHAS, THRESHOLDS, EDGES = (0.05, 0.4), (0.05, 0.5), (1e-9, 0.5, float("inf"))
+TESTS = ("welch", "smirnov", "effect")
+
+
+def levels_of(test):
+    return THRESHOLDS if test == "effect" else ALPHAS
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +49,22 @@ def counted(data, state, first_visit, least_visits):
 
 
 def slow_rows(world, data, test, weighting, variant, *, least_visits):
-    """(alpha, edge) -> (tests, rate, its standard error), by loops."""
+    """(level, edge) -> (tests, rate, its standard error), by loops."""
     gap = [np.ptp(q) for q in world.exact().q]
     first_visit = variant == "first visit"
     if variant == "leave one out":
         data = [trajectories[1:] for trajectories in data]
-    hits = {place: np.zeros(len(data)) for place in itertools.product(ALPHAS, EDGES)}
-    chances = {place: np.zeros(len(data)) for place in itertools.product(ALPHAS, EDGES)}
+    places = list(itertools.product(levels_of(test), EDGES))
+    hits, chances = ({place: np.zeros(len(data)) for place in places} for _ in range(2))
     for k, trajectories in enumerate(data):
-        options = {"test": test, "weighting": weighting, "first_visit": first_visit}
-        p = oracle.pvalues(trajectories, world.num_states, **options)
-        for state, alpha in itertools.product(range(world.num_states), ALPHAS):
+        options = {"weighting": weighting, "first_visit": first_visit}
+        found = oracle.evidence(trajectories, world.num_states, test, **options)
+        for state, level in itertools.product(range(world.num_states), levels_of(test)):
             if counted(trajectories, state, first_visit, least_visits):
                 edge = next(edge for edge in EDGES if gap[state] <= edge)
-                chances[alpha, edge][k] += 1
-                hits[alpha, edge][k] += oracle.keep_map(p, alpha)[state]
+                chances[level, edge][k] += 1
+                called = found > level if test == "effect" else oracle.keep_map(found, level)
+                hits[level, edge][k] += called[state]
     rows = {}
     for place, number in chances.items():
         if number.sum():
@@ -77,6 +83,7 @@ def found(waiting):
             trials=TRIALS,
             sizes=(SIZE,),
             alphas=ALPHAS,
+            thresholds=THRESHOLDS,
             weightings=("to-go",),
             edges=EDGES,
             least_visits=LEAST_VISITS,
@@ -86,15 +93,17 @@ def found(waiting):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("test", ["welch", "smirnov"])
+@pytest.mark.parametrize("test", TESTS)
 def test_rows_are_what_loops_over_the_same_data_sets_say(found, waiting, test, variant):
     rows, data = found
     mine = [row for row in rows if (row["test"], row["variant"]) == (test, variant)]
     slow = slow_rows(waiting, data, test, "to-go", variant, least_visits=LEAST_VISITS)
-    assert {(r["alpha"], r["gap_up_to"]) for r in mine} == set(slow)
+    level, other = ("threshold", "alpha") if test == "effect" else ("alpha", "threshold")
+    assert {(r[level], r["gap_up_to"]) for r in mine} == set(slow)
     for row in mine:
+        assert row[other] is None
         assert (row["tests"], row["rate"], row["rate_se"]) == pytest.approx(
-            slow[row["alpha"], row["gap_up_to"]], abs=1e-12
+            slow[row[level], row["gap_up_to"]], abs=1e-12
         )
         assert row["states"] == {1e-9: 5, float("inf"): 1}[row["gap_up_to"]]
         assert (row["world"], row["size"]) == ("waiting-room", SIZE)
@@ -138,9 +147,35 @@ def test_states_of_one_data_set_are_not_taken_for_independent(waiting):
     rejected = np.zeros((trials, 1, 2), np.int64)
     rejected[:, 0, 0] = 5 * together
     counted = np.tile([5, 0], (trials, 1))
-    (row,) = calibration._rows({}, np.zeros(8, int), np.zeros(8), rejected, counted)
+    (row,) = calibration._rows({"test": "welch"}, np.zeros(8, int), np.zeros(8), rejected, counted)
     assert row["rate"] == share
     assert row["rate_se"] == pytest.approx(np.sqrt(share * (1 - share) / trials))
+
+
+def test_every_data_set_has_a_fit_of_its_own(waiting):
+    calibration = Calibration(
+        world=waiting, trials=3, sizes=(40,), tests=("nn-q",), weightings=("none",), seed=SEED
+    )
+    rows = calibration.run()
+    assert {row["variant"] for row in rows} == {""}
+    for row in rows:
+        keys = [jax.random.fold_in(jax.random.key(SEED), k) for k in range(3)]
+        found = []
+        for key in keys:
+            batch, fit = waiting.rollout(key, 40), jax.random.fold_in(key, 2**32 - 7)
+            statistic = oj.RELEVANCE["nn-q"](batch, key=fit, weighting="none")
+            gap = np.ptp(waiting.exact().q, axis=1)
+            inside = (gap > row["gap_above"]) & (gap <= row["gap_up_to"])
+            if row["gap_above"] == 0:
+                inside |= gap == 0
+            inside &= [counted(ragged(batch), s, False, 4) for s in range(waiting.num_states)]
+            found += list(np.asarray(statistic)[inside] > row["threshold"])
+        assert (row["tests"], row["rate"]) == (len(found), pytest.approx(np.mean(found)))
+
+
+def test_a_variant_that_no_test_knows_is_refused(waiting):
+    with pytest.raises(ValueError, match=r"^variants: nn-q know none"):
+        Calibration(world=waiting, tests=("nn-q",), variants=("first visit",))
 
 
 def test_a_chunk_changes_nothing(waiting, monkeypatch):
@@ -158,7 +193,8 @@ BAD = {
     "trials": [1, 0, 2.5],
     "sizes": [(), (0,), (2.5,), (10, -1)],
     "alphas": [(), (1.5,), (-0.1,), (float("nan"),)],
-    "tests": [(), ("welsh",), ("effect",), ("oracle",), ("nn-q",)],
+    "thresholds": [(), (-0.1,), (float("nan"),), (float("inf"),)],
+    "tests": [(), ("welsh",), ("oracle",)],
     "weightings": [(), ("all",)],
     "variants": [(), ("second visit",)],
     "edges": [(), (1.0,), (1.0, 0.5, float("inf"))],

@@ -10,7 +10,7 @@ from osiris_jax.files import write_text
 from osiris_jax.study.calibration import Calibration
 from osiris_jax.terminal import markdown, print_table, stages
 
-HEADER = ["test", "weighting", "variant", "N", "alpha", "Q gap", "tests", "called relevant"]
+HEADER = ["test", "weighting", "variant", "N", "level", "Q gap", "tests", "called relevant"]
 
 
 def calibrate(calibration: Calibration, out: Path) -> None:
@@ -33,7 +33,8 @@ def table_row(row: dict[str, Any]) -> list[str]:
     """A row as text, the rate in percent with its standard error."""
     rate = f"{100 * row['rate']:.1f}±{100 * row['rate_se']:.1f} %"
     words = [row["test"], row["weighting"], row["variant"]]
-    return [*words, str(row["size"]), f"{row['alpha']:g}", gap_label(row), str(row["tests"]), rate]
+    level = row["alpha"] if row["threshold"] is None else row["threshold"]
+    return [*words, str(row["size"]), f"{level:g}", gap_label(row), str(row["tests"]), rate]
 
 
 def gap_label(row: dict[str, Any]) -> str:

@@ -19,15 +19,15 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compose import test_for
+from osiris_jax.compose import gather, map_at
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.options import check_options, keywords
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
-from osiris_jax.relevance.omission import relevant
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
 
-TESTS = ("welch", "smirnov")
+TESTS = ("welch", "smirnov", "effect")
+_FIT_STREAM = 2**32 - 7
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "first visit": {"first_visit": True},
@@ -44,10 +44,12 @@ class Calibration:
       world: a name in `oj.WORLDS`, or a `TabularWorld`.
       trials: independent data sets.
       sizes: numbers of trajectories.
-      alphas: levels.
-      tests: names of tests with p-values.
+      alphas: levels of the tests with p-values.
+      thresholds: the same for tests in `THRESHOLDS`.
+      tests: names of tests; "nn-q" fits a network to every data set.
       weightings: of the samples.
-      variants: names in `VARIANTS`: "" for the test as it is, "first visit", "leave one out".
+      variants: names in `VARIANTS`: "" for the test as it is, "first visit", "leave one out";
+        those that a test does not know are left out.
       edges: of the classes of states by gap; a state of gap g is in the first class with g <= edge.
       least_visits: a state counts in a data set if trajectories visit it so often, with actions of
         both groups.
@@ -58,6 +60,7 @@ class Calibration:
     trials: int = 1000
     sizes: tuple[int, ...] = (25, 100)
     alphas: tuple[float, ...] = (0.05,)
+    thresholds: tuple[float, ...] = (0.1, 0.2, 0.4)
     tests: tuple[str, ...] = TESTS
     weightings: tuple[str, ...] = WEIGHTINGS
     variants: tuple[str, ...] = tuple(VARIANTS)
@@ -71,16 +74,12 @@ class Calibration:
         if not isinstance(world, TabularWorld):
             raise ValueError("world: calibration needs a tabular world, whose relevance is known")
         object.__setattr__(self, "world", world)
-        for field in ("sizes", "alphas", "tests", "weightings", "variants", "edges"):
+        for field in ("sizes", "alphas", "thresholds", "tests", "weightings", "variants", "edges"):
             if not getattr(self, field):
                 raise ValueError(f"{field}: none given")
         for name in self.tests:
-            if (
-                name not in RELEVANCE
-                or name in THRESHOLDS
-                or "weighting" not in keywords(RELEVANCE[name])
-            ):
-                raise ValueError(f"tests: {name!r} is not a test with p-values")
+            if name not in RELEVANCE or "weighting" not in keywords(RELEVANCE[name]):
+                raise ValueError(f"tests: {name!r} is not a test of data")
         for name in self.variants:
             if name not in VARIANTS:
                 known = ", ".join(repr(variant) for variant in VARIANTS)
@@ -91,6 +90,10 @@ class Calibration:
                 raise ValueError(f"weightings: {weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         if not all(0 <= alpha <= 1 for alpha in self.alphas):
             raise ValueError(f"alphas: must be in [0, 1], got {self.alphas}")
+        if not all(0 <= threshold < np.inf for threshold in self.thresholds):
+            raise ValueError(f"thresholds: must not be negative, got {self.thresholds}")
+        if not self._plans():
+            raise ValueError(f"variants: {', '.join(self.tests)} know none of these")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
         for field, numbers, least in (
@@ -113,14 +116,13 @@ class Calibration:
         shown = progress or (lambda stage, done, total: None)
         gap = _gaps(self.world, self.discount)
         classes = np.searchsorted(self.edges, gap)
-        plans = list(itertools.product(self.tests, self.weightings, self.variants))
         rows, total = [], len(self.sizes) * self.trials
         for number, size in enumerate(self.sizes):
-            parts: dict[Any, list] = {plan: [] for plan in plans}
+            parts: dict[Any, list] = {plan: [] for plan in self._plans()}
             for done, keys in self._chunks(size):
                 batch = self.world.rollout(keys, size)
-                for plan in plans:
-                    parts[plan].append(_rejections(batch, self._recipe(*plan), classes))
+                for plan, chunks in parts.items():
+                    chunks.append(_rejections(keys, batch, self._recipe(*plan), classes))
                 shown("data sets", number * self.trials + done, total)
             for plan, chunks in parts.items():
                 counts = (np.concatenate(x)[: self.trials] for x in zip(*chunks, strict=True))
@@ -140,18 +142,31 @@ class Calibration:
         for start in range(0, self.trials, step):
             yield min(start + step, self.trials), keys[start : start + step]
 
+    def _plans(self) -> list[tuple[str, str, str]]:
+        """Every (test, weighting, variant) that there is."""
+        return [
+            (test, weighting, variant)
+            for test, weighting, variant in itertools.product(
+                self.tests, self.weightings, self.variants
+            )
+            if set(VARIANTS[variant]) <= set(keywords(RELEVANCE[test]))
+        ]
+
+    def _levels(self, test: str) -> tuple[float, ...]:
+        return self.thresholds if test in THRESHOLDS else self.alphas
+
     def _recipe(self, test: str, weighting: str, variant: str) -> _Recipe:
         options = {"weighting": weighting, "discount": self.discount, **VARIANTS[variant]}
         return _Recipe(
-            test, tuple(options.items()), self.alphas, self.least_visits, len(self.edges)
+            test, tuple(options.items()), self._levels(test), self.least_visits, len(self.edges)
         )
 
     def _rows(self, labels, classes, gap, rejected, counted) -> list[dict[str, Any]]:
         """`rejected` is [trial, level, class], `counted` [trial, class]."""
-        rows = []
-        for level, alpha in enumerate(self.alphas):
+        rows, by_threshold = [], labels["test"] in THRESHOLDS
+        for number, level in enumerate(self._levels(labels["test"])):
             for place, edge in enumerate(self.edges):
-                hits, chances = rejected[:, level, place], counted[:, place]
+                hits, chances = rejected[:, number, place], counted[:, place]
                 if not chances.sum():
                     continue
                 rate = hits.sum() / chances.sum()
@@ -160,7 +175,8 @@ class Calibration:
                     {
                         "world": self.world.name,
                         **labels,
-                        "alpha": alpha,
+                        "alpha": None if by_threshold else level,
+                        "threshold": level if by_threshold else None,
                         "gap_above": self.edges[place - 1] if place else 0.0,
                         "gap_up_to": edge,
                         "states": int((classes[gap >= 0] == place).sum()),
@@ -185,30 +201,37 @@ class _Recipe:
 
     test: str
     options: tuple[tuple[str, Any], ...]
-    alphas: tuple[float, ...]
+    levels: tuple[float, ...]
     least_visits: int
     num_classes: int
 
 
-def _rejections(batch: TrajectoryBatch, recipe: _Recipe, classes: np.ndarray):
-    return tuple(np.asarray(x, np.int64) for x in _count(batch, jnp.asarray(classes), recipe))
+def _rejections(keys: Array, batch: TrajectoryBatch, recipe: _Recipe, classes: np.ndarray):
+    counts = _count(keys, batch, jnp.asarray(classes), recipe)
+    return tuple(np.asarray(x, np.int64) for x in counts)
 
 
 @partial(jax.jit, static_argnames="recipe")
-def _count(batch: TrajectoryBatch, classes: Array, recipe: _Recipe) -> tuple[Array, Array]:
+def _count(
+    keys: Array, batch: TrajectoryBatch, classes: Array, recipe: _Recipe
+) -> tuple[Array, Array]:
     """[trial, level, class] states called relevant, [trial, class] states that count."""
 
-    def of_data_set(batch: TrajectoryBatch) -> tuple[Array, Array]:
-        pvalue = test_for("is", recipe.test)(batch, **dict(recipe.options))
-        if pvalue.ndim == 2:
-            pvalue = pvalue[0]  # what the first trajectory's map is made from
+    def of_data_set(key: Array, batch: TrajectoryBatch) -> tuple[Array, Array]:
+        options = dict(recipe.options)
+        if "key" in keywords(RELEVANCE[recipe.test]):
+            options["key"] = random.fold_in(key, _FIT_STREAM)
+        evidence = gather(batch, "is", recipe.test, **options)
+        if evidence.value.ndim == 2:
+            of_first_trajectory = evidence.value[0]
+            evidence = evidence._replace(value=of_first_trajectory)
         counts = _testable(batch, recipe).astype(jnp.int32)
-        levels = jnp.asarray(recipe.alphas, batch.dtype)
-        rejected = jax.vmap(lambda alpha: relevant(pvalue, alpha))(levels) * counts[None]
+        levels = jnp.asarray(recipe.levels, batch.dtype)
+        rejected = jax.vmap(lambda level: map_at(evidence, level))(levels) * counts[None]
         by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, classes, recipe.num_classes))
         return by_class(rejected), by_class(counts[None])[0]
 
-    return jax.vmap(of_data_set)(batch)
+    return jax.vmap(of_data_set)(keys, batch)
 
 
 def _testable(batch: TrajectoryBatch, recipe: _Recipe) -> Array:

@@ -28,6 +28,7 @@ class Omission:
     Attributes:
       lengths: [traj] steps of each trajectory.
       effective_lengths: [traj] ratios that are kept of it.
+      log_weights: [traj] log of the product of the ratios kept.
       share_kept: of all ratios, those kept.
       states_kept: [state] the states whose ratios are kept; None where it is decided by step.
       covariance: of g rho_kept and rho_omitted, which is the target's value less the mean of the
@@ -38,6 +39,7 @@ class Omission:
 
     lengths: np.ndarray
     effective_lengths: np.ndarray
+    log_weights: np.ndarray
     share_kept: float
     states_kept: np.ndarray | None
     covariance: float
@@ -125,7 +127,7 @@ def omission_diagnostics(
         level, name = THRESHOLDS[relevance] if threshold is None else threshold, "threshold"
     if np.ndim(level) > 0:
         raise ValueError(f"{name}: expected one number, got {level!r}")
-    keep, states, covariance, drawn = _omission(
+    keep, states, log_weights, covariance, drawn = _omission(
         batch,
         traced(name, level, batch.dtype),
         None if max_kept is None else traced("max_kept", max_kept, batch.dtype),
@@ -142,6 +144,7 @@ def omission_diagnostics(
     return Omission(
         lengths=lengths,
         effective_lengths=kept,
+        log_weights=np.asarray(log_weights),
         share_kept=float(kept.sum() / lengths.sum()),
         states_kept=None if states is None else np.asarray(states),
         covariance=float(covariance),
@@ -161,7 +164,7 @@ def _omission(
     *,
     relevance: str,
     resamples: int,
-) -> tuple[Bool[Array, "traj time"], Array | None, Float[Array, ""], Float[Array, " resample"]]:
+) -> tuple[Bool[Array, "traj time"], Array | None, Array, Array, Float[Array, " resample"]]:
     evidence = compose.gather(batch, "is", relevance, **for_test.keywords)
     keep = compose.steps_at(batch, evidence, level, max_kept) & batch.mask
     chosen = compose.map_at(evidence, level)
@@ -178,4 +181,5 @@ def _omission(
         return jnp.mean((x - x.mean()) * (y - y.mean()))
 
     rows = random.randint(key, (resamples, number), 0, number)
-    return keep, states, covariance(jnp.arange(number)), lax.map(covariance, rows, batch_size=64)
+    drawn = lax.map(covariance, rows, batch_size=64)
+    return keep, states, kept, covariance(jnp.arange(number)), drawn

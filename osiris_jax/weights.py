@@ -1,0 +1,193 @@
+"""Whether weights can be trusted: effective size, tail, support, and a verdict in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
+
+FINE, CAREFUL, NO_TRUST = "fine", "careful", "do not trust"
+SEVERITY = (FINE, CAREFUL, NO_TRUST)
+FEWEST_IN_TAIL = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What the trajectories' weights are like.
+
+    Attributes:
+      number: of trajectories.
+      effective_size: (sum w)^2 / sum w^2 (Kish 1965): as many equal weights would be as good.
+      largest_share: of the sum of weights, that of the largest.
+      zero_share: of the trajectories, those whose weight is 0.
+      tail_index: shape k of the generalised Pareto distribution of the largest weights (Vehtari et
+        al. 2024); the weights have about 1 / k moments. None where there are too few to tell.
+      length_correlation: rank correlation of weight and length (Figure 3 of Shen et al. 2021);
+        None where either does not vary.
+    """
+
+    number: int
+    effective_size: float
+    largest_share: float
+    zero_share: float
+    tail_index: float | None
+    length_correlation: float | None
+
+
+class Support(NamedTuple):
+    """Actions that the target takes and the behaviour never does.
+
+    Attributes:
+      share: of the steps, those at which there is such an action.
+      mass: the target's probability of such actions, on average over all steps.
+    """
+
+    share: float
+    mass: float
+
+
+class Verdict(NamedTuple):
+    """How far to trust, and why: level is "fine", "careful" or "do not trust"."""
+
+    level: str
+    reason: str
+
+
+def weight_diagnostics(log_weight: Any, length: Any) -> Weights:
+    """What these weights are like.
+
+    Args:
+      log_weight: [traj] log of each trajectory's weight, -inf for 0.
+      length: [traj] steps of each, or the number of its ratios that are kept.
+
+    Example:
+      >>> found = oj.omission_diagnostics(batch, alpha=0.05)
+      >>> weight_diagnostics(found.log_weights, found.effective_lengths)
+    """
+    log_weight, length = np.asarray(log_weight, np.float64), np.asarray(length)
+    if log_weight.ndim != 1 or log_weight.shape != length.shape or not len(log_weight):
+        raise ValueError(
+            f"log_weight: expected one for each trajectory, got shape {log_weight.shape} beside "
+            f"lengths of shape {length.shape}"
+        )
+    peak = log_weight.max()
+    weight = np.exp(log_weight - peak) if np.isfinite(peak) else np.zeros_like(log_weight)
+    total = weight.sum()
+    return Weights(
+        number=len(weight),
+        effective_size=float(total**2 / np.sum(weight**2)) if total else 0.0,
+        largest_share=float(weight.max() / total) if total else math.nan,
+        zero_share=float(np.mean(np.isneginf(log_weight))),
+        tail_index=tail_index(log_weight),
+        length_correlation=_rank_correlation(log_weight, length),
+    )
+
+
+def tail_index(log_weight: np.ndarray) -> float | None:
+    """k of a generalised Pareto fitted to the largest weights, the min(N / 5, 3 sqrt(N)) above.
+
+    The fit of Zhang and Stephens (2009) with the weak prior of Vehtari et al. (2024), who call
+    estimates from weights reliable for k below 0.5 and hopeless above 0.7.
+    """
+    number = len(log_weight)
+    in_tail = math.ceil(min(number / 5, 3 * math.sqrt(number)))
+    ordered = np.sort(np.asarray(log_weight, np.float64))
+    if in_tail < FEWEST_IN_TAIL or not np.isfinite(ordered[-in_tail - 1]):
+        return None
+    scaled = np.exp(ordered[-in_tail - 1 :] - ordered[-1])
+    beyond = scaled[1:] - scaled[0]
+    if beyond[-1] <= 0:
+        return None
+    beyond = np.maximum(beyond, np.finfo(float).tiny)
+    shape = _pareto_shape(beyond)
+    prior_size, prior_shape = 10, 0.5
+    return float((in_tail * shape + prior_size * prior_shape) / (in_tail + prior_size))
+
+
+def _pareto_shape(beyond: np.ndarray) -> float:
+    """The shape by Zhang and Stephens (2009): a posterior mean over a grid of b = -k / sigma."""
+    number = len(beyond)
+    points = 30 + int(math.sqrt(number))
+    quartile = beyond[int(number / 4 + 0.5) - 1]
+    grid = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    rate = grid / (3 * quartile) + 1 / beyond[-1]
+
+    def shape_of(rate: np.ndarray) -> np.ndarray:
+        return np.log1p(-np.multiply.outer(rate, beyond)).mean(-1)
+
+    shapes = shape_of(rate)
+    likelihood = number * (np.log(-rate / shapes) - shapes - 1)
+    posterior = 1 / np.exp(likelihood[None] - likelihood[:, None]).sum(1)
+    return float(shape_of(np.sum(rate * posterior) / posterior.sum()))
+
+
+def _rank_correlation(log_weight: np.ndarray, length: np.ndarray) -> float | None:
+    from scipy.stats import spearmanr
+
+    if len(np.unique(log_weight)) < 2 or len(np.unique(length)) < 2:
+        return None
+    correlation, _ = spearmanr(log_weight, length)
+    return float(correlation)  # pyright: ignore[reportArgumentType]
+
+
+def support(batch: TrajectoryBatch) -> Support | None:
+    """Where the target does what the behaviour never does; None without both policies' tables."""
+    if batch.behavior_probs is None or batch.target_probs is None:
+        return None
+    mask = np.asarray(batch.mask)
+    forbidden = np.asarray(batch.behavior_probs)[mask] <= 0
+    target = np.asarray(batch.target_probs, np.float64)[mask]
+    unsupported = forbidden & (target > 0)
+    return Support(
+        float(unsupported.any(1).mean()), float(np.where(unsupported, target, 0).sum(1).mean())
+    )
+
+
+def verdicts(
+    weights: Weights, supported: Support | None = None, warnings: Sequence[str] = ()
+) -> list[Verdict]:
+    """Every reason for trust or doubt, the gravest first.
+
+    Args:
+      weights: of the estimate to be judged.
+      supported: of the log, where known.
+      warnings: of the omission, see `omission_diagnostics`; each calls for care.
+    """
+    size, share = weights.effective_size, weights.largest_share
+    found = [
+        _judged(
+            -size,
+            (-50, -10),
+            f"the weights are worth {size:.3g} of {weights.number} trajectories",
+        )
+    ]
+    if not size:
+        return [Verdict(NO_TRUST, "every weight is 0: the data say nothing about the target")]
+    found.append(_judged(share, (0.1, 0.5), f"the largest weight is {100 * share:.3g} % of all"))
+    if weights.tail_index is not None:
+        k = weights.tail_index
+        meaning = "no finite mean of squares" if k >= 0.5 else "squares have a mean"
+        found.append(_judged(k, (0.5, 0.7), f"tail index of the weights {k:.2f}: {meaning}"))
+    if supported is not None and supported.mass > 0:
+        reason = (
+            f"{100 * supported.mass:.2g} % of what the target does, the behaviour never does "
+            f"(at {100 * supported.share:.2g} % of the steps)"
+        )
+        found.append(_judged(supported.mass, (0, 0.05), reason))
+    found += [Verdict(CAREFUL, text) for text in warnings]
+    return sorted(found, key=lambda verdict: -SEVERITY.index(verdict.level))
+
+
+def _judged(value: float, limits: tuple[float, float], reason: str) -> Verdict:
+    """The verdict on a value that is bad when large."""
+    return Verdict(SEVERITY[sum(value > limit for limit in limits)], reason)
+
+
+def overall(found: Sequence[Verdict]) -> str:
+    """The gravest of the verdicts."""
+    return max((verdict.level for verdict in found), key=SEVERITY.index, default=FINE)

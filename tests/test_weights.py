@@ -1,0 +1,167 @@
+"""Diagnostics of weights: definitions by loops, tails of known index, verdicts in words."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import genpareto
+
+import osiris_jax as oj
+from osiris_jax.weights import (
+    CAREFUL,
+    FINE,
+    NO_TRUST,
+    Support,
+    Weights,
+    overall,
+    support,
+    tail_index,
+    verdicts,
+    weight_diagnostics,
+)
+
+LOG_WEIGHTS = st.lists(st.floats(-30, 30) | st.just(-math.inf), min_size=1, max_size=40)
+
+
+@given(LOG_WEIGHTS, st.integers(0, 100))
+def test_size_and_shares_by_loops(log_weight, seed):
+    length = np.random.default_rng(seed).integers(1, 9, len(log_weight))
+    found = weight_diagnostics(log_weight, length)
+    weights = [math.exp(x) for x in log_weight]
+    total, squares = sum(weights), sum(w * w for w in weights)
+    assert found.number == len(weights)
+    assert found.zero_share == pytest.approx(sum(w == 0 for w in weights) / len(weights))
+    if total:
+        assert found.effective_size == pytest.approx(total**2 / squares)
+        assert found.largest_share == pytest.approx(max(weights) / total)
+    else:
+        assert found.effective_size == 0
+        assert math.isnan(found.largest_share)
+
+
+@given(LOG_WEIGHTS, st.floats(-700, 700))
+def test_a_common_factor_changes_nothing(log_weight, shift):
+    length = np.arange(len(log_weight))
+    plain = weight_diagnostics(log_weight, length)
+    shifted = weight_diagnostics(np.asarray(log_weight) + shift, length)
+    assert shifted.effective_size == pytest.approx(plain.effective_size, rel=1e-6)
+    assert (shifted.tail_index is None) == (plain.tail_index is None)
+    if plain.tail_index is not None:
+        assert shifted.tail_index == pytest.approx(plain.tail_index, abs=1e-6)
+
+
+def test_equal_weights_are_all_worth_their_number():
+    found = weight_diagnostics(np.full(40, 3.0), np.arange(40))
+    assert found == Weights(40, pytest.approx(40), pytest.approx(1 / 40), 0.0, None, None)
+
+
+def test_longer_trajectories_of_smaller_weight():
+    length = np.arange(1, 21)
+    assert weight_diagnostics(-2.0 * length, length).length_correlation == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.6, 1.2])
+def test_the_tail_index_of_pareto_weights(shape):
+    """Mean of 50 fits within 4 standard errors of what the prior leaves of the true index.
+
+    The fit is biased by order 1 / tail; 1,000 other samples of this size gave 0.0053 +- 0.0017,
+    0.0027 +- 0.0023 and -0.0014 +- 0.0032, far below the standard error of the 50.
+    """
+    number, repeats = 20_000, 50
+    samples = genpareto(shape).rvs((repeats, number), random_state=3)
+    found = np.array([tail_index(np.log(sample)) for sample in samples])
+    in_tail = math.ceil(3 * math.sqrt(number))
+    expected = (in_tail * shape + 10 * 0.5) / (in_tail + 10)
+    error = found.std(ddof=1) / math.sqrt(repeats)
+    assert error < 0.02
+    assert abs(found.mean() - expected) < 4 * error
+
+
+def test_the_tail_index_beside_maximum_likelihood():
+    """SciPy's fit to the same exceedances; both have the same large-sample limit."""
+    weight = genpareto(0.4).rvs(20_000, random_state=8)
+    in_tail = math.ceil(3 * math.sqrt(len(weight)))
+    ordered = np.sort(weight)
+    beyond = ordered[-in_tail:] - ordered[-in_tail - 1]
+    shape, _, _ = genpareto.fit(beyond, floc=0)
+    with_prior = (in_tail * shape + 5) / (in_tail + 10)
+    assert tail_index(np.log(weight)) == pytest.approx(with_prior, abs=0.02)
+
+
+@pytest.mark.parametrize("number", [1, 5, 20])
+def test_too_few_weights_have_no_tail(number):
+    assert tail_index(np.linspace(0, 1, number)) is None
+
+
+def test_weights_must_fit_their_lengths():
+    for log_weight, length in ((np.zeros(3), np.zeros(4)), (np.zeros((2, 2)), np.zeros((2, 2)))):
+        with pytest.raises(ValueError, match=r"^log_weight: "):
+            weight_diagnostics(log_weight, length)
+
+
+def log_with(behavior, target):
+    """One trajectory of three steps and one of one, whose policies at each step are given."""
+    episodes = []
+    for steps in ((0, 1, 2), (0,)):
+        episode = {"states": list(steps), "actions": [0] * len(steps)}
+        episode |= {"rewards": [1.0] * len(steps)}
+        episode |= {"behavior_probs": [behavior[s] for s in steps]}
+        episode |= {"target_probs": [target[s] for s in steps]}
+        episodes.append(episode)
+    return oj.from_episodes(episodes)
+
+
+def test_unsupported_actions():
+    behavior = [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]]
+    target = [[0.8, 0.2], [0.0, 1.0], [1.0, 0.0]]
+    batch = log_with(behavior, target)
+    assert support(batch) == Support(pytest.approx(2 / 4), pytest.approx(2 * 0.2 / 4))
+    assert support(batch.replace(behavior_probs=None)) is None
+    padded = oj.pad_to(batch, 9)
+    poison = jnp.where(padded.mask[..., None], padded.target_probs, jnp.nan)
+    assert support(padded.replace(target_probs=poison)) == support(batch)
+
+
+GOOD = Weights(1000, 800.0, 0.01, 0.0, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "supported", "level", "said"),
+    [
+        ({}, None, FINE, "worth 800 of 1000"),
+        ({"effective_size": 30.0}, None, CAREFUL, "worth 30 of 1000"),
+        ({"effective_size": 3.0}, None, NO_TRUST, "worth 3 of 1000"),
+        ({"largest_share": 0.2}, None, CAREFUL, "20 % of all"),
+        ({"largest_share": 0.7}, None, NO_TRUST, "70 % of all"),
+        ({"tail_index": 0.6}, None, CAREFUL, "0.60"),
+        ({"tail_index": 0.9}, None, NO_TRUST, "0.90"),
+        ({}, Support(0.0, 0.0), FINE, "worth 800"),
+        ({}, Support(0.1, 0.01), CAREFUL, "never does"),
+        ({}, Support(0.5, 0.2), NO_TRUST, "never does"),
+        ({"effective_size": 0.0, "largest_share": math.nan}, None, NO_TRUST, "every weight is 0"),
+    ],
+)
+def test_verdicts_have_their_reason_first(change, supported, level, said):
+    found = verdicts(Weights(**{**vars(GOOD), **change}), supported)
+    assert overall(found) == found[0].level == level
+    assert said in found[0].reason
+
+
+def test_a_warning_of_the_omission_calls_for_care():
+    found = verdicts(GOOD, None, ["the omission is biased"])
+    assert found[0] == (CAREFUL, "the omission is biased")
+
+
+def test_the_omission_gives_the_kept_weights():
+    batch = oj.make("waiting-room").rollout(jax.random.key(0), 30)
+    found = oj.omission_diagnostics(batch, "welch", alpha=0.3, weighting="none")
+    keep = found.states_kept
+    for i, length in enumerate(found.lengths):
+        states, ratios = np.asarray(batch.state)[i, :length], np.asarray(batch.log_ratio)[i]
+        kept = ratios[:length][keep[states]]
+        assert found.log_weights[i] == pytest.approx(kept.sum(), abs=1e-5)
+    assert np.abs(found.log_weights).max() > 0

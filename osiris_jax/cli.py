@@ -47,11 +47,20 @@ def show(
 
 
 @app.command("list")
-def list_all() -> None:
+def list_all(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The reference page, with needs and options.")
+    ] = False,
+) -> None:
     """Worlds, estimators and relevance tests, with one line each.
 
     Example: osiris-jax list
     """
+    if markdown:
+        from osiris_jax.commands.reference import reference
+
+        print(reference(), end="")
+        return
     from osiris_jax.commands.listing import show_lists
 
     show_lists()

@@ -78,6 +78,11 @@ def test_show_writes_tables_and_pictures(monkeypatch, capsys, tmp_path):
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_list_prints_the_reference_page_as_it_is(monkeypatch, capsys):
+    assert run(monkeypatch, "list", "--markdown") == 0
+    assert capsys.readouterr().out == (DOCS / "reference.md").read_text()
+
+
 def test_train_policy_writes_a_network_its_card_and_its_curve(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(training, "EPISODES", dict.fromkeys(training.EPISODES, 4))
     monkeypatch.setattr(training, "GROUP", 4)

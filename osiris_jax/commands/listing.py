@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from osiris_jax.envs import WORLDS, loader
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.qhat import QHAT
@@ -16,13 +19,22 @@ TRUE = "Exact relevance of a tabular world: Q differs by more than a tolerance (
 
 def show_lists() -> None:
     """Worlds, estimators, relevance tests, choices of a level and fits of Q, one line each."""
-    worlds = {name: loader(name) for name in WORLDS}
-    print_table("worlds", HEADER, _rows(worlds), words=2)
+    print_table("worlds", HEADER, _rows(worlds()), words=2)
     print_table("estimators", HEADER, [*_rows(ESTIMATORS), ["osiris-<name>", OMISSION]], words=2)
     print_table("relevance tests", HEADER, [*_rows(RELEVANCE), ["true", TRUE]], words=2)
     print_table("choices of the level (alpha=...)", HEADER, _rows(SELECTION), words=2)
     print_table("fits of Q (fit=...)", HEADER, _rows(QHAT), words=2)
 
 
+def worlds() -> dict[str, Callable[..., Any]]:
+    """The worlds as a registry: name -> the function that makes it."""
+    return {name: loader(name) for name in WORLDS}
+
+
+def first_line(function: Callable) -> str:
+    """What an entry of a registry is, in the words of its docstring."""
+    return (function.__doc__ or "").strip().splitlines()[0]
+
+
 def _rows(registry: dict) -> list[list[str]]:
-    return [[name, function.__doc__.strip().splitlines()[0]] for name, function in registry.items()]
+    return [[name, first_line(function)] for name, function in registry.items()]

@@ -30,20 +30,20 @@ six_trials = st.lists(ragged_data(sizes=(SIZE,)), min_size=6, max_size=6)
 
 
 def with_observations(trials):
-    """The trials with random observations, some outside all edges."""
+    """The trials with random observations, some outside all edges, some on an edge."""
     rng = np.random.default_rng(0)
     for trial in trials:
         for traj in trial:
             normal, uniform = rng.normal(size=len(traj["states"])), rng.random(len(traj["states"]))
-            traj["observations"] = np.stack([normal, uniform], axis=1)
+            traj["observations"] = np.stack([np.round(2 * normal) / 2, uniform], axis=1)
     return trials
 
 
 def chunks(trials):
-    """The trials as two chunks [trial, traj, time], with NaN in the padding."""
-    for part in (trials[:3], trials[3:]):
+    """The trials as two chunks [trial, traj, time], with NaN and with zeros in the padding."""
+    for part, padding in ((trials[:3], poisoned), (trials[3:], lambda batch: batch)):
         batches = [oj.from_episodes(trial, num_states=NUM_STATES) for trial in part]
-        batches = [poisoned(oj.pad_to(batch, MAX_STEPS)) for batch in batches]
+        batches = [padding(oj.pad_to(batch, MAX_STEPS)) for batch in batches]
         yield jax.tree.map(lambda *fields: jnp.stack(fields), *batches)
 
 

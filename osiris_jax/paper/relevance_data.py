@@ -185,6 +185,6 @@ def _count_bins(
 def _count(
     place: Int[Array, "traj time"], used: Bool[Array, "traj time"], number: int
 ) -> Int[Array, " place"]:
-    """How many used steps there are in each place; those in no place count nowhere."""
-    place = masked.fill(used & (place >= 0), place, number)
+    """How many used steps there are in each of `number` places; others are dropped."""
+    place = masked.fill(used, place, number)
     return jax.ops.segment_sum(used.astype(jnp.int32).ravel(), place.ravel(), number)

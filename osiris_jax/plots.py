@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
 COLUMN, WIDE = 3.5, 7.0
+FLOORS = {"#": "#555555", ",": "#CFE0F0", "o": "#FFF2AA"}
 DIRECTIONS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
 
 
@@ -49,12 +50,12 @@ def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list[
     return figure, axes
 
 
-def gridworld(worlds: Sequence[GridWorld]) -> Figure:
+def gridworld(worlds: Sequence[GridWorld], *, width: float = WIDE) -> Figure:
     """Each world with its greedy actions, and with how often each policy leaves them (Figure 1)."""
     rows, columns = worlds[0].maze.shape
-    figure, axes = canvas(WIDE, 0.62 * WIDE / len(worlds) + 0.5, columns=len(worlds))
+    figure, axes = canvas(width, 0.62 * width / len(worlds) + 0.5, columns=len(worlds))
     for axis, world in zip(axes, worlds, strict=True):
-        _draw_cells(axis, world)
+        draw_cells(axis, world)
         rates = _random_rates(world)
         for state in np.flatnonzero(_walkable(world)).tolist():
             row, column = divmod(state, columns)
@@ -64,6 +65,10 @@ def gridworld(worlds: Sequence[GridWorld]) -> Figure:
             axis.plot([], [], color=(BLUE, ORANGE)[number % 2], marker=">", lw=1.5, label=label)
         target = f"target: random with probability {_target_rate(world):g} everywhere"
         axis.plot([], [], color="none", label=target)
+        for label, letter in (("start", "o"), ("corridor", ",")):
+            if world.maze.is_letter(letter).any():
+                edge = {"facecolor": FLOORS[letter], "edgecolor": "#BBBBBB", "linewidth": 0.5}
+                axis.add_patch(Rectangle((0, 0), 0, 0, **edge, label=label))
         axis.set_title(world.name, fontsize=9)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=7, frameon=False)
         axis.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
@@ -95,20 +100,19 @@ def _target_rate(world: GridWorld) -> float:
     return round(float((1 - greedy) * world.num_actions / (world.num_actions - 1)), 6)
 
 
-def _draw_cells(axis: Axes, world: GridWorld) -> None:
+def draw_cells(axis: Axes, world: GridWorld) -> None:
+    """Walls, floor, start, corridor and the rewards for entering terminal cells."""
     maze, (_, columns) = world.maze, world.maze.shape
     rewards = dict(maze.rewards)
     for state, letter in enumerate(maze.letters):
         row, column = divmod(state, columns)
-        fill = {"#": "#555555", ",": "#EEF3F8", "o": "#FFF7CC"}.get(letter, "white")
+        fill = FLOORS.get(letter, "white")
         if letter in rewards:
             fill = "#CFE8DF" if rewards[letter] > 0 else "#F6D8C8"
             text = f"{rewards[letter]:+g}"
             axis.text(column, row, text, ha="center", va="center", fontsize=7)
         edge = {"facecolor": fill, "edgecolor": "#BBBBBB", "linewidth": 0.5}
         axis.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **edge))
-        if letter == "o":
-            axis.text(column + 0.12, row + 0.38, "start", fontsize=4, color=GREY)
 
 
 def _draw_arrow(axis: Axes, row: int, column: int, action: int, colour: str) -> None:

@@ -1,0 +1,177 @@
+"""The paper's figures by name: data, numbers, picture and what the paper says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from osiris_jax import plots
+from osiris_jax.envs import make
+from osiris_jax.envs.gridworld import GridWorld
+from osiris_jax.paper import claims, drawing
+from osiris_jax.paper.figure_data import (
+    ALPHAS,
+    KEEP_MAPS,
+    Data,
+    KeepMap,
+    consistency_rows,
+    consistency_study,
+    keep_as_defined,
+    weights_and_lengths,
+)
+from osiris_jax.paper.figure_request import Drawn, Request
+from osiris_jax.paper.relevance_figures import all_relevance_figure, relevance_figure
+from osiris_jax.study.run import Progress, run
+from osiris_jax.study.summary import truth_of
+
+DOTS = 400
+
+
+def worlds_figure(request: Request) -> Drawn:
+    """Figure 1: gridworlds, their policies and rewards."""
+    _only_gridworlds("fig1", request.worlds)
+    rows = []
+    for world in request.worlds:
+        for policy, probs in (("behavior", world.behavior_probs), ("target", world.target_probs)):
+            for place, states in zip(
+                ("corridor", "elsewhere"), claims.corridor_and_others(world), strict=True
+            ):
+                greedy = probs[np.arange(len(probs)), world.greedy][states & world.maze.reachable]
+                actions = probs.shape[1]
+                epsilon = float((1 - greedy.max()) * actions / (actions - 1))
+                row = {"world": world.name, "policy": policy, "where": place}
+                rows.append(row | {"epsilon": round(epsilon, 6)})
+    caption = (
+        "Gridworlds: greedy actions, rewards for entering, and how often each policy is random."
+    )
+    return Drawn(plots.gridworld(list(request.worlds), width=drawing.WIDE), caption, rows, [])
+
+
+def consistency_figure(request: Request) -> Drawn:
+    """Figures 2 and S2: OSIRWIS over |D| and the level."""
+    rows_by_world, found = {}, []
+    for world in request.worlds:
+        study = consistency_study(
+            world, request.trials_in(world), request.seed, sizes=request.sizes
+        )
+        if request.data is None and request.keep is keep_as_defined:
+            rows = run(study, progress=_named(request.progress, world.name)).rows
+        else:
+            rows = consistency_rows(
+                study,
+                lambda world, size, trials: request.chunks(world, size),
+                truth_of(study),
+                keep=request.keep,
+                protocol=request.protocol,
+            )
+        rows_by_world[world.name] = rows
+        found += claims.of_consistency(rows)
+    caption = (
+        "OSIRWIS over data sizes |D| and levels: means (dots) and standard deviations (bars) over "
+        f"{request.trials_text()}; level 1 is ordinary WIS."
+    )
+    rows = [row for rows in rows_by_world.values() for row in rows]
+    return Drawn(drawing.consistency(rows_by_world), caption, rows, found)
+
+
+def weights_figure(request: Request) -> Drawn:
+    """Figures 3 and S3: OSIRIS weights against effective lengths."""
+    found_by_world, rows, found_claims = {}, [], []
+    for world in request.worlds:
+        found = weights_and_lengths(request.chunks(world, request.size), ALPHAS, keep=request.keep)
+        found_by_world[world.name] = found
+        table, of_world = claims.weight_table(world.name, found, ALPHAS)
+        rows += table
+        found_claims += of_world
+    figure = drawing.weights(found_by_world, ALPHAS, shown=DOTS, seed=request.seed)
+    caption = (
+        "OSIRIS weight against effective length, a dot for a trajectory; at most "
+        f"{DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are of all "
+        f"trajectories of {request.trials_text()}; level 1 is ordinary IS."
+    )
+    return Drawn(figure, caption, rows, found_claims)
+
+
+def _named(progress: Progress, world: str) -> Progress:
+    return lambda stage, done, total: progress(f"{world}: {stage}", done, total)
+
+
+def _only_gridworlds(name: str, worlds: Sequence[Any]) -> None:
+    for world in worlds:
+        if not isinstance(world, GridWorld):
+            raise ValueError(f"worlds: {name} draws gridworlds, and {world.name!r} is none")
+
+
+class Plan(NamedTuple):
+    """How a figure is made, and of which worlds unless others are asked for."""
+
+    make: Callable[[Request], Drawn]
+    worlds: tuple[str, ...]
+    all_worlds: tuple[str, ...]
+
+
+GRIDWORLDS = ("dilly-dallying", "express")
+MAIN, EXTRA = ("dilly-dallying", "cartpole"), ("lunar-lander",)
+FIGURES: Mapping[str, Plan] = {
+    "fig1": Plan(worlds_figure, GRIDWORLDS, GRIDWORLDS),
+    "fig2": Plan(consistency_figure, MAIN, MAIN + EXTRA),
+    "fig3": Plan(weights_figure, MAIN, MAIN + EXTRA),
+    "fig4": Plan(relevance_figure, MAIN, MAIN + EXTRA),
+    "figS2": Plan(consistency_figure, ("express",), ("express",)),
+    "figS3": Plan(weights_figure, ("express",), ("express",)),
+    "figS4": Plan(all_relevance_figure, ("express", "cartpole"), ("express", "cartpole", *EXTRA)),
+}
+
+
+def figure(
+    name: str,
+    worlds: Sequence[Any] | None = None,
+    *,
+    protocol_keep: str | KeepMap = "independent",
+    data: Data | None = None,
+    trials: int | None = None,
+    sizes: Sequence[int] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Drawn:
+    """Makes a figure of the paper.
+
+    Args:
+      name: in `FIGURES`.
+      worlds: names or worlds; by default those of the plan without extras.
+      protocol_keep: which states are kept: a name in `KEEP_MAPS`, or a function of a data set and
+        levels that gives [alpha, state].
+      data: `(world, size, trials)` to chunks [trial, traj, time]; by default independent trials.
+      trials: data sets of each world; by default `TRIALS`.
+      sizes: |D|; figures 3 and 4 use the first, by default the world's own.
+      seed: of the default data, and of the dots that are shown.
+      progress: called with (stage, done, total).
+
+    Raises:
+      ValueError: names the argument.
+    """
+    if name not in FIGURES:
+        raise ValueError(f"name: {name!r} is unknown; there are {', '.join(FIGURES)}")
+    if isinstance(protocol_keep, str) and protocol_keep not in KEEP_MAPS:
+        known = ", ".join(KEEP_MAPS)
+        raise ValueError(f"protocol_keep: {protocol_keep!r} is unknown; there are {known}")
+    if trials is not None and trials < 2:
+        raise ValueError(f"trials: expected at least 2, got {trials}")
+    plan = FIGURES[name]
+    chosen = plan.worlds if worlds is None else worlds
+    if not chosen:
+        raise ValueError("worlds: none given")
+    named = isinstance(protocol_keep, str)
+    request = Request(
+        worlds=[make(world) if isinstance(world, str) else world for world in chosen],
+        keep=KEEP_MAPS[protocol_keep] if named else protocol_keep,
+        protocol=protocol_keep if named else getattr(protocol_keep, "__name__", "other"),
+        data=data,
+        trials=trials,
+        sizes=tuple(sizes) if sizes else None,
+        seed=seed,
+        progress=progress or (lambda stage, done, total: None),
+    )
+    return plan.make(request)

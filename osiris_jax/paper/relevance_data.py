@@ -1,0 +1,190 @@
+"""How often states are called relevant, over the visits to them (Figure 4 of Shen et al. 2021)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from osiris_jax import masked
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.paper.figure_data import KeepMap, keep_as_defined
+from osiris_jax.relevance.omission import keep_steps
+
+DEFAULT_LEVEL = (0.05,)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanRelevance:
+    """Visit-weighted mean of theta in bins, with errors from the spread between trials.
+
+    Kept and visits of a trial, one after the other, are one vector z [2 * bin]; its sum and the sum
+    of z z' over trials are all that means and their errors need, however many trials there are.
+
+    Attributes:
+      trials: number of data sets.
+      total: [*rows, 2 * bin] sum of z.
+      second: [*rows, 2 * bin, 2 * bin] sum of z z'.
+    """
+
+    trials: int
+    total: np.ndarray
+    second: np.ndarray
+
+    @classmethod
+    def of_counts(cls, parts: Iterable[tuple[Any, Any]]) -> MeanRelevance:
+        """From chunks of kept and visits, [trial, *rows, bin] each, gone through once."""
+        trials, total, second = 0, np.zeros(()), np.zeros(())
+        for kept, visits in parts:
+            z = np.concatenate(np.broadcast_arrays(kept, visits), axis=-1).astype(np.float64)
+            trials += len(z)
+            total = total + z.sum(0)
+            second = second + np.einsum("k...i,k...j->...ij", z, z)
+        if not trials:
+            raise ValueError("batches: no data sets")
+        return cls(trials, total, second)
+
+    def __getitem__(self, rows: Any) -> MeanRelevance:
+        return MeanRelevance(self.trials, self.total[rows], self.second[rows])
+
+    @property
+    def kept(self) -> np.ndarray:
+        """[*rows, bin] visits at which the state was called relevant."""
+        return self.total[..., : self.total.shape[-1] // 2]
+
+    @property
+    def visits(self) -> np.ndarray:
+        """[*rows, bin] visits in all trials."""
+        return self.total[..., self.total.shape[-1] // 2 :]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """[*rows, bin] NaN where there are no visits."""
+        return self.kept / np.where(self.visits > 0, self.visits, np.nan)
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        """[*rows, bin] of the mean; NaN for bins visited in fewer than two trials."""
+        bins = self.visits.shape[-1]
+        ids = np.arange(bins)
+        kept, visits = self.second[..., ids, ids], self.second[..., ids + bins, ids + bins]
+        both = self.second[..., ids, ids + bins]
+        residual = kept - 2 * self.mean * both + self.mean**2 * visits
+        several = visits < self.visits**2
+        error = np.sqrt(np.maximum(residual, 0) * self._correction) / self.visits.clip(1)
+        return np.where(several, error, np.nan)
+
+    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> tuple[float, float]:
+        """Mean over all visits to some bins, and its standard error."""
+        mean, direction = self._direction(bins)
+        return mean, self._error(direction)
+
+    def difference(
+        self, first: Bool[np.ndarray, " bin"], second: Bool[np.ndarray, " bin"]
+    ) -> tuple[float, float]:
+        """The pooled mean of the first bins less that of the second, in the same trials."""
+        (mean, direction), (other, other_direction) = map(self._direction, (first, second))
+        return mean - other, self._error(direction - other_direction)
+
+    def _direction(self, bins: np.ndarray) -> tuple[float, np.ndarray]:
+        """The ratio of sums, and its derivative by the sums."""
+        kept, visits = self.kept[bins].sum(), self.visits[bins].sum()
+        if not visits:
+            return np.nan, np.full(len(self.total), np.nan)
+        mean = float(kept / visits)
+        return mean, np.concatenate([bins, -mean * bins]) / visits
+
+    def _error(self, direction: np.ndarray) -> float:
+        square = direction @ self.second @ direction
+        return float(np.sqrt(np.maximum(square, 0) * self._correction))
+
+    @property
+    def _correction(self) -> float:
+        return self.trials / (self.trials - 1) if self.trials > 1 else np.nan
+
+
+def mean_relevance_by_state(
+    batches: Iterable[TrajectoryBatch],
+    alphas: Sequence[float] = DEFAULT_LEVEL,
+    *,
+    keep: KeepMap = keep_as_defined,
+) -> MeanRelevance:
+    """Mean of theta over the visits to each state, rows [alpha].
+
+    Args:
+      batches: chunks [trial, traj, time] whose state ids mean the same in all trials.
+      alphas: levels.
+      keep: the states kept at each level.
+    """
+    return MeanRelevance.of_counts(
+        _count_states(batch, jnp.asarray(alphas, batch.dtype), keep) for batch in batches
+    )
+
+
+@partial(jax.jit, static_argnames="keep")
+def _count_states(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> tuple[Array, Array]:
+    def of_data_set(
+        batch: TrajectoryBatch,
+    ) -> tuple[Int[Array, "alpha state"], Int[Array, "1 state"]]:
+        state = batch.require("state", "relevance by state")
+        visits = _count(state, batch.mask, batch.num_states)[None]
+        return jnp.where(keep(batch, alphas), visits, 0), visits
+
+    return jax.vmap(of_data_set)(batches)
+
+
+def mean_relevance_by_dimension(
+    batches: Iterable[TrajectoryBatch],
+    edges: Float[np.ndarray, "dim edge"],
+    alphas: Sequence[float] = DEFAULT_LEVEL,
+    *,
+    keep: KeepMap = keep_as_defined,
+) -> MeanRelevance:
+    """Mean of theta over the visits to each bin of every observed dimension, rows [alpha, dim].
+
+    Args:
+      batches: chunks [trial, traj, time] with observations.
+      edges: rising; bin b holds edges[b] <= x < edges[b + 1], other visits count nowhere.
+      alphas: levels.
+      keep: the states kept at each level.
+    """
+    return MeanRelevance.of_counts(
+        _count_bins(batch, *(jnp.asarray(x, batch.dtype) for x in (edges, alphas)), keep)
+        for batch in batches
+    )
+
+
+@partial(jax.jit, static_argnames="keep")
+def _count_bins(
+    batches: TrajectoryBatch, edges: Array, alphas: Array, keep: KeepMap
+) -> tuple[Array, Array]:
+    num_bins = edges.shape[1] - 1
+
+    def of_data_set(
+        batch: TrajectoryBatch,
+    ) -> tuple[Int[Array, "alpha dim bin"], Int[Array, "1 dim bin"]]:
+        observation = jnp.moveaxis(batch.require("observation", "relevance by dimension"), -1, 0)
+        places = jax.vmap(partial(jnp.searchsorted, side="right"))(edges, observation) - 1
+
+        def count(used: Bool[Array, "traj time"]) -> Int[Array, "dim bin"]:
+            return jax.vmap(lambda place: _count(place, used & batch.mask, num_bins))(places)
+
+        kept = jax.vmap(lambda states: count(keep_steps(states, batch)))(keep(batch, alphas))
+        return kept, count(batch.mask)[None]
+
+    return jax.vmap(of_data_set)(batches)
+
+
+def _count(
+    place: Int[Array, "traj time"], used: Bool[Array, "traj time"], number: int
+) -> Int[Array, " place"]:
+    """How many used steps there are in each of `number` places; others are dropped."""
+    place = masked.fill(used, place, number)
+    return jax.ops.segment_sum(used.astype(jnp.int32).ravel(), place.ravel(), number)

@@ -1,0 +1,358 @@
+"""Figures of the paper: numbers against slow loops, pictures that render and are labelled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import oracle_figures
+import pytest
+from datasets import MAX_STEPS, NUM_STATES, poisoned, ragged_data, random_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+import osiris_jax as oj
+from osiris_jax import plots
+from osiris_jax.paper import claims, drawing, figure_data, figures
+from osiris_jax.paper.relevance_data import (
+    MeanRelevance,
+    mean_relevance_by_dimension,
+    mean_relevance_by_state,
+)
+from osiris_jax.study.summary import Truth, truth_of
+
+ALPHAS = (0.05, 0.3, 1.0)
+SIZE, DIMS = 6, 2
+EDGES = np.array([[-1.5, -0.5, 0.0, 0.7, 2.0], [0.0, 0.25, 0.5, 0.75, 0.9]])
+PROTOCOLS = sorted(figure_data.KEEP_MAPS)
+six_trials = st.lists(ragged_data(sizes=(SIZE,)), min_size=6, max_size=6)
+
+
+def with_observations(trials):
+    """The trials with random observations, some outside all edges, some on an edge."""
+    rng = np.random.default_rng(0)
+    for trial in trials:
+        for traj in trial:
+            normal, uniform = rng.normal(size=len(traj["states"])), rng.random(len(traj["states"]))
+            traj["observations"] = np.stack([np.round(2 * normal) / 2, uniform], axis=1)
+    return trials
+
+
+def chunks(trials):
+    """The trials as two chunks [trial, traj, time], with NaN and with zeros in the padding."""
+    for part, padding in ((trials[:3], poisoned), (trials[3:], lambda batch: batch)):
+        batches = [oj.from_episodes(trial, num_states=NUM_STATES) for trial in part]
+        batches = [padding(oj.pad_to(batch, MAX_STEPS)) for batch in batches]
+        yield jax.tree.map(lambda *fields: jnp.stack(fields), *batches)
+
+
+def slow_map(trial, protocol, alpha):
+    """[state] what the protocol keeps."""
+    if protocol == "published":
+        pvalues = oracle.pvalues_published(trial, NUM_STATES)
+        return oracle.keep_map_published(pvalues, alpha)
+    return oracle.keep_map(oracle.pvalues(trial, NUM_STATES), alpha)
+
+
+def slow_maps(trials, protocol):
+    return {alpha: [slow_map(trial, protocol, alpha) for trial in trials] for alpha in ALPHAS}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=8)
+@given(trials=six_trials)
+def test_weights_lengths_and_estimates_are_those_of_slow_loops(protocol, double, trials):
+    keep = figure_data.KEEP_MAPS[protocol]
+    found = figure_data.weights_and_lengths(chunks(with_observations(trials)), ALPHAS, keep=keep)
+    values = figure_data.osirwis_values(chunks(trials), ALPHAS, keep=keep)
+    for place, (_, maps) in enumerate(slow_maps(trials, protocol).items()):
+        for number, (trial, kept) in enumerate(zip(trials, maps, strict=True)):
+            slow = [oracle_figures.weight_and_length(traj, kept) for traj in trial]
+            log_weights, lengths = map(np.array, zip(*slow, strict=True))
+            np.testing.assert_allclose(found.log_weight[place, number], log_weights, atol=1e-9)
+            np.testing.assert_array_equal(found.length[place, number], lengths)
+            slow_value = oracle.wis(oracle.omit(trial, kept))
+            np.testing.assert_allclose(values[number, place], slow_value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=8)
+@given(trials=six_trials)
+def test_mean_relevance_is_that_of_slow_loops(protocol, double, trials):
+    trials, keep = with_observations(trials), figure_data.KEEP_MAPS[protocol]
+    by_state = mean_relevance_by_state(chunks(trials), ALPHAS, keep=keep)
+    by_bin = mean_relevance_by_dimension(chunks(trials), EDGES, ALPHAS, keep=keep)
+    for place, (_, maps) in enumerate(slow_maps(trials, protocol).items()):
+        pairs = list(zip(trials, maps, strict=True))
+        counts = [oracle_figures.counts_by_state(*pair, NUM_STATES) for pair in pairs]
+        assert_same(by_state[place], counts)
+        for dim in range(DIMS):
+            counts = [oracle_figures.counts_by_bin(*pair, EDGES[dim], dim) for pair in pairs]
+            assert_same(by_bin[place, dim], counts)
+            assert_same_groups(by_bin[place, dim], counts)
+
+
+def assert_same(found, counts):
+    """counts[trial][bin] = (kept, visits)."""
+    for place, pairs in enumerate(zip(*counts, strict=True)):
+        mean, error = oracle_figures.ratio(pairs)
+        assert found.visits[place] == sum(visits for _, visits in pairs)
+        np.testing.assert_allclose(found.mean[place], mean, rtol=1e-12)
+        np.testing.assert_allclose(found.standard_error[place], error, rtol=1e-9, atol=1e-9)
+
+
+def assert_same_groups(found, counts):
+    """The first two bins pooled, the other two pooled, and their difference."""
+    bins = np.array([True, True, False, False])
+    pooled = [
+        [tuple(np.sum([trial[b] for b in group], axis=0)) for trial in counts]
+        for group in ((0, 1), (2, 3))
+    ]
+    slow = [oracle_figures.ratio(pairs) for pairs in pooled]
+    np.testing.assert_allclose(found.pooled(bins), slow[0], rtol=1e-9, atol=1e-9)
+    value, error = found.difference(bins, ~bins)
+    assert value == pytest.approx(slow[0][0] - slow[1][0], abs=1e-12)
+    slow_error = oracle_figures.difference_error(*pooled)
+    assert error == pytest.approx(slow_error, rel=1e-9, abs=1e-9)
+
+
+def test_a_mean_weighted_by_visits_known_by_hand():
+    """State 0: kept at all 3 visits of one trial, not at the 1 visit of the other."""
+    state = jnp.array([[[0, 0, 0, 1]], [[0, 2, 2, 2]]])
+    mask = jnp.array([[[True, True, True, True]], [[True, False, False, False]]])
+    ones = jnp.ones(state.shape)
+    batch = oj.TrajectoryBatch(
+        reward=ones, mask=mask, log_ratio=ones, state=state, num_states=3, num_actions=1
+    )
+
+    def keep(batch, alphas):
+        long = batch.mask.sum() > 1
+        return jnp.broadcast_to(long, (len(alphas), 3))
+
+    found = mean_relevance_by_state([batch], keep=keep)[0]
+    np.testing.assert_array_equal(found.visits, [4, 1, 0])
+    np.testing.assert_allclose(found.mean, [0.75, 1, np.nan])
+    np.testing.assert_allclose(found.standard_error, [0.375, np.nan, np.nan])
+    by_trial = figure_data.weights_and_lengths([batch], (0.5,), keep=keep)
+    np.testing.assert_array_equal(by_trial.length, [[[4], [0]]])
+    np.testing.assert_allclose(by_trial.log_weight, [[[4], [0]]])
+
+
+def test_no_data_is_refused():
+    with pytest.raises(ValueError, match="batches: no data"):
+        mean_relevance_by_state([])
+
+
+def test_the_usual_sizes_are_smaller_where_trajectories_are_long():
+    assert figure_data.consistency_study("express", 5).sizes == figure_data.SIZES
+    long = figure_data.consistency_study("cartpole", 5)
+    assert long.sizes == figure_data.SHORT_SIZES
+    assert figure_data.consistency_study("cartpole", 5, sizes=(7,)).sizes == (7,)
+
+
+def test_chunks_hold_the_trials_of_a_study_whatever_their_length(monkeypatch):
+    world = oj.make("dilly-dallying")
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(4), jnp.arange(5, dtype="uint32"))
+    expected = oj.pad_to(world.rollout(keys, 3), world.horizon)
+    monkeypatch.setattr(figure_data, "CHUNK_CELLS", 2 * 3 * world.horizon)
+    found = list(figure_data.independent_data(4)(world, 3, 5))
+    assert [len(batch.mask) for batch in found] == [2, 2, 1]
+    for name in ("mask", "state", "reward", "log_ratio"):
+        whole = np.concatenate([getattr(batch, name) for batch in found])
+        np.testing.assert_array_equal(whole, getattr(expected, name))
+
+
+def test_the_starred_cell_is_the_one_the_text_describes():
+    for name in figures.GRIDWORLDS:
+        states = np.flatnonzero(drawing.decisive(oj.make(name)))
+        assert states.tolist() == [1 * 14 + 10]
+
+
+def test_the_table_of_weights_is_that_of_slow_loops():
+    rng = np.random.default_rng(1)
+    length = rng.integers(0, 30, size=(1, 8, 5))
+    log_weight = rng.normal(size=length.shape) - 0.3 * length
+    log_weight[0, 2, 3] = -np.inf
+    found = figure_data.WeightsAndLengths(log_weight, length)
+    rows, _ = claims.weight_table("w", found, (1.0,))
+    trials = list(zip(log_weight[0], length[0], strict=True))
+
+    def columns(trials, drop_zero=True):
+        weight, steps = (np.concatenate(x) for x in zip(*trials, strict=True))
+        finite = np.isfinite(weight) | (not drop_zero)
+        return weight[finite], steps[finite]
+
+    slow = {
+        "correlation": lambda trials: np.corrcoef(*columns(trials))[0, 1],
+        "log_weight_variance": lambda trials: np.var(columns(trials)[0]),
+        "length_mean": lambda trials: np.mean(columns(trials, False)[1]),
+        "length_variance": lambda trials: np.var(columns(trials, False)[1]),
+    }
+    assert rows[0]["zero_weights"] == 1
+    for name, statistic in slow.items():
+        value, error = oracle_figures.jackknife(statistic, trials)
+        assert rows[0][name] == pytest.approx(value, rel=1e-9), name
+        assert rows[0][f"{name}_se"] == pytest.approx(error, rel=1e-9), name
+
+
+def test_levels_that_keep_nothing_have_no_correlation():
+    length = np.stack([np.zeros((3, 2), int), np.arange(6).reshape(3, 2)])
+    found = figure_data.WeightsAndLengths(np.where(length, -1.0 * length, 0.0), length)
+    rows, found_claims = claims.weight_table("w", found, (0.05, 1.0))
+    assert np.isnan(rows[0]["correlation"])
+    assert rows[1]["correlation"] == pytest.approx(-1)
+    assert [claim["holds"] for claim in found_claims[-1:]] == [True]
+
+
+def test_a_claim_holds_only_beyond_two_standard_errors():
+    def holds(value, error):
+        larger, smaller = claims.Measured(value, error), claims.Measured(0.0, 0.0)
+        return claims.claim("w", "text", ("a", larger), ("b", smaller))["holds"]
+
+    assert holds(1.0, 0.49)
+    assert not holds(1.0, 0.51)
+    assert not holds(-1.0, 0.1)
+    assert not holds(1.0, np.nan)
+
+
+def test_claims_about_dimensions_compare_the_right_bins():
+    edges = np.array([np.linspace(-4, 4, 41)] * 4)
+    middle = (edges[0, 1:] + edges[0, :-1]) / 2
+    visits = np.full((3, 4, 40), 10)
+    kept = np.where(np.abs(middle) > 1, 8, np.where(np.abs(middle) > 0.5, 5, 1))
+    relevance = MeanRelevance.of_counts([(np.broadcast_to(kept, visits.shape), visits)])
+    first, second, third = claims.of_dimensions("cartpole", relevance, edges)
+    assert (first["larger_value"], first["smaller_value"]) == pytest.approx((0.5, 0.1))
+    assert (second["larger_value"], second["smaller_value"]) == pytest.approx((0.8, 0.5))
+    assert (third["larger_value"], third["smaller_value"]) == pytest.approx((0.8, 0.1))
+    assert first["holds"]
+    assert claims.of_dimensions("another", relevance, edges) == []
+
+
+def test_dots_are_chosen_by_the_seed():
+    chosen = drawing.subsample(1000, 50, 7)
+    np.testing.assert_array_equal(chosen, drawing.subsample(1000, 50, 7))
+    assert len(set(chosen.tolist())) == 50
+    assert not np.array_equal(chosen, drawing.subsample(1000, 50, 8))
+    np.testing.assert_array_equal(drawing.subsample(5, 50, 7), np.arange(5))
+
+
+def small_data(world, size, trials):
+    """Two chunks of few steps for any world, states and observations at random."""
+    rng = np.random.default_rng(5)
+    states = np.flatnonzero(world.maze.reachable) if hasattr(world, "maze") else np.arange(40)
+    for _ in range(2):
+        batches = []
+        for _ in range(trials // 2):
+            data = random_data(int(rng.integers(2**31)), SIZE)
+            for traj in data:
+                steps = len(traj["states"])
+                traj["states"] = rng.choice(states, steps)
+                traj["observations"] = rng.normal(size=(steps, 4)) * (1, 1, 0.08, 1)
+            batch = oj.from_episodes(data, num_states=world.num_states)
+            batches.append(oj.pad_to(batch, MAX_STEPS))
+        yield jax.tree.map(lambda *fields: jnp.stack(fields), *batches)
+
+
+def texts_of(figure):
+    return {text.get_text() for text in figure.findobj(Text)}
+
+
+def assert_saved(figure, folder, name, widest):
+    png, pdf = plots.save(figure, folder, name)
+    assert (png.name, pdf.name) == (f"{name}.png", f"{name}.pdf")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    picture = imread(png)
+    assert 200 * 0.8 * widest < picture.shape[1] <= 200 * (widest + 0.05)
+    assert picture[..., :3].std() > 0.05
+
+
+LABELS = {
+    "fig1": {"dilly-dallying", "express", "+5", "-5", "corridor", "start"},
+    "fig3": {"Dilly-Dallying Gridworld", "CartPole", "OSIRIS weight", "effective length (steps)"},
+    "fig4": {"Dilly-Dallying Gridworld", "CartPole", "mean of estimated relevance", "visits"},
+    "figS3": {"Express Gridworld", "OSIRIS weight", "0.25"},
+    "figS4": {"Express Gridworld", "CartPole", "cart position (m)", "pole angle (rad)"},
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_figures_render_with_their_labels(name, tmp_path):
+    told = []
+    drawn = figures.figure(
+        name, data=small_data, trials=4, progress=lambda *stage: told.append(stage)
+    )
+    assert LABELS[name] <= texts_of(drawn.figure)
+    assert_saved(drawn.figure, tmp_path, name, 3.25 if name == "figS3" else 6.75)
+    assert {row["world"] for row in drawn.rows} == set(figures.FIGURES[name].worlds)
+    assert drawn.caption.endswith(".")
+    if name != "fig1":
+        assert told[-1][1:] == (4, 4)
+        assert drawn.claims
+
+
+@pytest.mark.parametrize(("name", "widest"), [("fig2", 6.75), ("figS2", 3.25)])
+def test_figures_over_sizes_render_with_their_labels(name, widest, tmp_path):
+    worlds = ["dilly-dallying", "express"] if name == "fig2" else None
+    drawn = figures.figure(
+        name, worlds, data=small_data, trials=4, sizes=(5, 9), protocol_keep="published"
+    )
+    assert {"Express Gridworld", "trajectories |D|", "0.05", "true value"} <= texts_of(drawn.figure)
+    assert {row["protocol"] for row in drawn.rows} == {"published"}
+    assert_saved(drawn.figure, tmp_path, name, widest)
+
+
+def test_a_figure_over_sizes_from_a_study_is_that_from_its_data():
+    drawn = figures.figure("figS2", trials=7, sizes=(5, 9), seed=3)
+    assert "on-policy" in texts_of(drawn.figure)
+    study = figure_data.consistency_study("express", 7, sizes=(5, 9))
+    keep, data = figure_data.keep_as_defined, figure_data.independent_data(3)
+    rows = figure_data.consistency_rows(study, data, truth_of(study), keep=keep, protocol="mine")
+    expected = [row for row in drawn.rows if row["estimator"] == "osirwis"]
+    assert len(rows) == len(expected) == 10
+    for row, other in zip(rows, expected, strict=True):
+        assert (row["protocol"], other["protocol"]) == ("mine", "independent")
+        for name in ("mean", "mean_se", "bias", "std", "std_se", "rmse", "rmse_se"):
+            assert row[name] == pytest.approx(other[name], rel=1e-4, abs=1e-5), name
+        for name in ("world", "relevance", "alpha", "size", "trials", "truth"):
+            assert row[name] == other[name], name
+
+
+def test_claims_about_the_bias_compare_sizes_and_levels():
+    biases = {(0.1, 5): -3.0, (0.1, 50): 1.0, (1.0, 5): 2.0, (1.0, 50): -0.9}
+    common = {"world": "w", "relevance": "welch", "bias_se": 0.3}
+    rows = [
+        common | {"alpha": alpha, "size": size, "bias": bias}
+        for (alpha, size), bias in biases.items()
+    ]
+    found = claims.of_consistency(rows)
+    values = [(claim["larger_value"], claim["smaller_value"]) for claim in found]
+    assert values == [(3.0, 1.0), (2.0, 0.9), (3.0, 2.0), (1.0, 0.9)]
+    assert [claim["holds"] for claim in found] == [True, True, True, False]
+
+
+def test_worlds_of_every_kind_share_a_figure_over_sizes():
+    study = figure_data.consistency_study("express", 4, sizes=(5, 9))
+    truth = Truth(1.0, 0.0, 0)
+    rows = figure_data.consistency_rows(
+        study, small_data, truth, keep=figure_data.keep_as_published
+    )
+    named = {world: [row | {"world": world} for row in rows] for world in drawing.TITLES}
+    assert set(drawing.TITLES.values()) <= texts_of(drawing.consistency(named))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("fig9",), {}, "name: 'fig9' is unknown; there are fig1"),
+        (("fig3",), {"protocol_keep": "mine"}, "protocol_keep: 'mine' is unknown"),
+        (("fig3",), {"trials": 1}, "trials: expected at least 2"),
+        (("fig3", []), {}, "worlds: none given"),
+        (("fig1", ["cartpole"]), {}, "worlds: fig1 draws gridworlds"),
+        (("fig4", ["waiting-room"]), {}, "worlds: 'waiting-room' is neither"),
+    ],
+)
+def test_mistakes_are_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        figures.figure(*arguments, **options)

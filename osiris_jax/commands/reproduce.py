@@ -14,7 +14,7 @@ from osiris_jax.paper import tables
 from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
 from osiris_jax.paper.protocol import PROTOCOLS, Protocol, ablation
-from osiris_jax.paper.run import Row, rows, rows_together
+from osiris_jax.paper.run import Result, rows, rows_together
 from osiris_jax.study.plan import MOST_TRIALS
 from osiris_jax.study.summary import to_json
 from osiris_jax.terminal import markdown, print_table, stages
@@ -22,7 +22,7 @@ from osiris_jax.terminal import markdown, print_table, stages
 BOTH, ALL = "both", "all"
 USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
 PUBLISHED_TRIALS, INDEPENDENT_TRIALS, NETWORK_TRIALS = 200, 10_000, 50
-FITTED_TRIALS = 1000  # where a network is fitted to each data set
+FITTED_TRIALS, FITTED_NETWORK_TRIALS = 1000, 20  # where a network is fitted to each data set
 ABLATION_TRIALS = 1000
 
 
@@ -50,11 +50,12 @@ class Request:
         """The number of data sets, asked for or usual."""
         if self.trials is not None:
             return self.trials
+        fitted = self.target == "tableS1"
         if world not in GRIDWORLDS:
-            return NETWORK_TRIALS
+            return FITTED_NETWORK_TRIALS if fitted else NETWORK_TRIALS
         if protocol.seeds == "overlapping":
             return PUBLISHED_TRIALS
-        return FITTED_TRIALS if self.target == "tableS1" else INDEPENDENT_TRIALS
+        return FITTED_TRIALS if fitted else INDEPENDENT_TRIALS
 
 
 def read_request(
@@ -121,15 +122,16 @@ def reproduce_table(request: Request) -> None:
     from osiris_jax.paper.pictures import rmse_dots
 
     out, table = request.out, request.target
-    found = _table_rows(request)
+    results = _table_results(request)
+    found = [row for result in results.values() for row in result.rows]
     blocks = tables.blocks_of(found, table)
     notes = _notes(blocks, table)
+    for place, result in results.items():
+        notes += [f"{', '.join(place)}: {note}" for note in result.notes]
     answers = findings(found)
     for world in request.worlds:
         mine = [block for block in blocks if block.world == world]
-        shown = [line[1:] for line in tables.lines_of(mine, table, ("*", ""))]
-        title = f"{TABLES[table].title}: {world} (* best)"
-        print_table(title, tables.header_of(table)[1:], shown, words=2)
+        print_table(f"{TABLES[table].title}: {world} (* best)", *tables.upright(mine, table))
     claims = finding_lines(answers)
     print_table("What the paper finds, and what is found here", *claims, words=4)
     print("".join(f"- {note}\n" for note in notes), end="")
@@ -145,12 +147,12 @@ def reproduce_table(request: Request) -> None:
     print("pictures:", *pictures)
 
 
-def _table_rows(request: Request) -> list[Row]:
-    found = []
+def _table_results(request: Request) -> dict[tuple[str, str], Result]:
+    found = {}
     with stages() as progress:
         for name in request.worlds:
             for protocol in request.protocols:
-                result = rows(
+                found[name, protocol.name] = rows(
                     make(name),
                     protocol,
                     request.target,
@@ -159,7 +161,6 @@ def _table_rows(request: Request) -> list[Row]:
                     out=request.out / protocol.name / name,
                     progress=_labelled(progress, f"{name}, {protocol.name}"),
                 )
-                found += result.rows
     return found
 
 
@@ -180,6 +181,8 @@ def _notes(blocks: Sequence[tables.Block], table: str) -> list[str]:
         text += f"{source} {row['truth']:.5g}{error}"
         if block.protocol == "published" and block.world in GRIDWORLDS:
             text += f"; {tables.digits(block, table)}"
+            if (random := tables.digits(block, table, random=True)).compared:
+                text += f"; where the paper's own code was random, {random}"
         notes.append(text)
         undefined = [f"{r['estimator']} {r['nan_trials']}" for r in block.rows if r["nan_trials"]]
         if undefined:

@@ -26,6 +26,11 @@ class Column(NamedTuple):
     threshold: float | None = None
     heading: str = ""
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the paper's code was random beyond its data, so that digits may differ."""
+        return self.relevance in (BY_RETURN, "nn-q")
+
     def cell(self, size: int) -> Cell:
         """The column as a row of a summary."""
         return Cell(self.estimator, self.relevance, self.alpha, self.threshold, size)

@@ -42,7 +42,15 @@ def rmse_dots(blocks: Sequence[Block], table: str) -> Figure:
         axis.set_yticklabels([])
     axes[0].set_yticklabels([column_label(column) for column in columns], fontsize=7)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=3,
+        fontsize=7,
+        frameon=False,
+        markerscale=0.7,
+    )
     return figure
 
 

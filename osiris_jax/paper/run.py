@@ -136,11 +136,13 @@ class Result(NamedTuple):
       rows: in the form of `summary.json`, one for each column, the on-policy one last.
       values: [trial, row].
       truth: what errors are measured from.
+      notes: what a reader of the rows should know, see `StudyResult`.
     """
 
     rows: list[Row]
     values: np.ndarray
     truth: Truth
+    notes: tuple[str, ...] = ()
 
 
 def rows(
@@ -171,7 +173,7 @@ def rows(
     if protocol == INDEPENDENT:
         return _rows_of_study(world, columns, trials, size, seed, out, progress)
     plan = Reproduction(world, (protocol,), columns, trials, size, seed)
-    return _rows_of_plan(plan, out, progress)[protocol.name]
+    return results_of(plan, out, progress)[protocol.name]
 
 
 def rows_together(
@@ -190,12 +192,13 @@ def rows_together(
         raise ValueError("protocols: expected some, all with the same `seeds`")
     size = int(world.size if size is None else size)
     plan = Reproduction(world, tuple(protocols), TABLES[table].computed, trials, size, seed)
-    return _rows_of_plan(plan, out, progress)
+    return results_of(plan, out, progress)
 
 
-def _rows_of_plan(
-    plan: Reproduction, out: str | Path | None, progress: Progress | None
+def results_of(
+    plan: Reproduction, out: str | Path | None = None, progress: Progress | None = None
 ) -> dict[str, Result]:
+    """The result of each protocol of a plan, by name."""
     with jax.enable_x64(plan.dtype == "float64"):
         store = compute(plan, Engine(plan), out=out, progress=progress)
     return {protocol.name: _of_protocol(plan, protocol, store) for protocol in plan.protocols}
@@ -244,4 +247,5 @@ def _rows_of_study(
     cells = study.cells()
     places = [cells.index(column.cell(size)) for column in columns]
     values = np.concatenate(list(chunks(found.store)))[:, places]
-    return Result([found.rows[place] for place in places], values, found.truth)
+    kept = [found.rows[place] for place in places]
+    return Result(kept, values, found.truth, tuple(found.notes))

@@ -72,11 +72,17 @@ class Digits(NamedTuple):
         return text + (f"; not: {', '.join(self.missed)}" if self.missed else "")
 
 
-def digits(block: Block, table: str) -> Digits:
-    """Compares a block with what is printed, digit by digit."""
+def digits(block: Block, table: str, *, random: bool = False) -> Digits:
+    """Compares a block with what is printed, digit by digit.
+
+    Args:
+      random: whether to compare the columns that were random in the paper, or the others.
+    """
     paper, compared, missed = TABLES[table], 0, []
     for statistic in STATISTICS:
         for printed, column, row in _beside(paper, block, statistic):
+            if column.is_random != random:
+                continue
             compared += 1
             if not printed.is_matched_by(row[statistic]):
                 ours = f"{row[statistic]:.{printed.decimals}f}"
@@ -145,6 +151,20 @@ def _our_numbers(block: Block, table: str, statistic: str, bold: tuple[str, str]
         text = _marked(number(row[statistic], row[f"{statistic}_se"]), place in best, bold)
         shown.append(text + (BAD if compared.get(place) is False else ""))
     return shown
+
+
+def upright(blocks: Sequence[Block], table: str) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of one world's table for the terminal, a line for each estimator."""
+    lines_by_column = [[column_label(column)] for column in TABLES[table].columns]
+    header = ["estimator"]
+    sources = [*(block.protocol for block in blocks), "in the paper"]
+    lines = lines_of(blocks, table, ("*", ""))
+    for source, first in zip(sources, range(0, len(lines), len(STATISTICS)), strict=False):
+        for number, line in enumerate(lines[first : first + len(STATISTICS)]):
+            header.append(f"{source} {line[2]}" if number == 0 else line[2])
+            for column, text in zip(lines_by_column, line[3:], strict=True):
+                column.append(text)
+    return header, lines_by_column
 
 
 def _marked(text: str, is_best: bool, bold: tuple[str, str]) -> str:

@@ -174,6 +174,32 @@ def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
 
 
 @app.command()
+def reproduce(
+    target: Annotated[str, typer.Argument(help="table1, tableS1, tableS2 or ablation.")],
+    protocol: Annotated[str, typer.Option(help="published, independent or both.")] = "both",
+    worlds: Annotated[
+        str | None, typer.Option(help="dilly-dallying,express,cartpole,lunar-lander or all.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Data sets; default by world and protocol.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables and pictures; default runs/TARGET.")
+    ] = None,
+) -> None:
+    """The paper's tables, as published and with independent trials. Run again, it resumes.
+
+    Example: osiris-jax reproduce table1 --protocol published --worlds dilly-dallying,express
+    --trials 200 --out runs/table1
+    """
+    from osiris_jax.commands.reproduce import read_request
+    from osiris_jax.commands.reproduce import reproduce as run
+
+    run(read_request(target, protocol, _words(worlds), trials, seed, out))
+
+
+@app.command()
 def calibrate(
     world: Annotated[str, typer.Option(help="A tabular world.")] = "waiting-room",
     trials: Annotated[int, typer.Option(help="Independent data sets.")] = 1000,

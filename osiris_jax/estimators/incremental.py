@@ -72,7 +72,7 @@ def choose_cuts(
     )
 
 
-def _latest_best(
+def latest_best(
     score: Float[Array, "*row cut"], slack: Callable[[Array], Array]
 ) -> Int[Array, "*row"]:
     """The last cut (smallest k) whose score is within the slack of the best.
@@ -135,14 +135,14 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> Choice:
         score = jnp.where(cut <= time[:, None], score, jnp.inf)
         rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * (full[:, None] ** 2 + split**2)
         tolerance = _tie_tolerance(score.dtype)
-        chosen = _latest_best(score, lambda best: best * (1 + tolerance) + rounding)
+        chosen = latest_best(score, lambda best: best * (1 + tolerance) + rounding)
         return Choice(chosen, jnp.take_along_axis(first, chosen[:, None], axis=1)[:, 0])
 
     by_row = (weighted_reward.T, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
-    return _blocked(rows, by_row)
+    return blocked(rows, by_row)
 
 
-def _blocked(rows, by_row):
+def blocked(rows, by_row):
     """`rows` over blocks of the leading axis, so that memory stays linear in time."""
     num_rows = len(by_row[0])
     block = min(ROW_BLOCK, num_rows)
@@ -196,7 +196,7 @@ def _choose_in_log_space(
     log_score = 2 * log_recent_scale + jnp.logaddexp(log_spread, log_bias_square)
     log_score = jnp.where(allowed[0], log_score, jnp.inf)
     tolerance = _tie_tolerance(log_score.dtype)
-    chosen = _latest_best(log_score, lambda best: best + tolerance)
+    chosen = latest_best(log_score, lambda best: best + tolerance)
     root = jnp.exp(log_recent_scale[chosen] / 2)
     return chosen, mean_recent[chosen] * root * root
 

@@ -5,25 +5,30 @@ Kept only to reproduce the published digits; each docstring says what differs fr
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array, lax, random
 from jaxtyping import Bool, Float
 
-from osiris_jax import masked
+from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators.incremental import Choice
-from osiris_jax.relevance import RELEVANCE
-from osiris_jax.relevance.samples import visits
+from osiris_jax.estimators.incremental import Choice, blocked, latest_best
+from osiris_jax.relevance.samples import Visits, visits
+from osiris_jax.relevance.tests import smirnov_of_visits, welch_of_visits
 
 TIE_TOLERANCE = 1e-6
+LONG = 256
 
 
 def incris_published(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
 ) -> Float[Array, ""]:
-    """INCRIS with the cuts of `choose_cuts_published`."""
-    return choose_cuts_published(batch, log_ratio).mean.sum()
+    """INCRIS with the cuts of `choose_cuts_published`; long data by `choose_cuts_by_products`."""
+    is_long = batch.mask.shape[1] > LONG
+    choose = choose_cuts_by_products if is_long else choose_cuts_published
+    return choose(batch, log_ratio).mean.sum()
 
 
 def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Choice:
@@ -60,6 +65,44 @@ def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj 
     return lax.map(choose, by_time)
 
 
+def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Choice:
+    """`choose_cuts_published` from products of matrices: fast, but rounded more.
+
+    A variance is found as the mean of squares less the square of the mean.
+    """
+    reward = masked.fill(batch.mask, batch.reward)
+    start = jnp.zeros((len(log_ratio), 1), log_ratio.dtype)
+    before = masked.running_log_weights(log_ratio, batch.mask)
+    after = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
+    omitted = _bounded_exp(jnp.concatenate([start, before], axis=1))
+    kept = _bounded_exp(jnp.concatenate([after, start], axis=1))
+    # A B is the whole weight for every cut, and all other moments are products of matrices
+    full = _bounded_exp(masked.log_weights(log_ratio, batch.mask))[:, None] * reward
+    cut = jnp.arange(kept.shape[1])[None]
+
+    def rows(inputs) -> Choice:
+        alive, reward, full, time = inputs
+        number = jnp.maximum(alive.sum(1), 1)[:, None]
+        mean, square, mean_omitted = (
+            x @ y / number for x, y in ((reward, kept), (reward**2, kept**2), (alive, omitted))
+        )
+        split = mean_omitted * mean
+        covariance = full.sum(1)[:, None] / number - split
+        score = covariance**2 + jnp.maximum(square - mean**2, 0)
+        score = jnp.where(cut <= time[:, None], score, jnp.inf)
+        rounding = 64 * jnp.finfo(score.dtype).eps * square
+        latest = latest_best(score, lambda best: best * (1 + TIE_TOLERANCE) + rounding)
+        return Choice(latest, jnp.take_along_axis(mean, latest[:, None], axis=1)[:, 0])
+
+    alive = batch.mask.astype(reward.dtype)
+    return blocked(rows, (alive.T, reward.T, full.T, jnp.arange(1, kept.shape[1])))
+
+
+def _bounded_exp(log_weight: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Weights whose squares do not overflow: a cut that has larger ones is never the best."""
+    return jnp.exp(jnp.minimum(log_weight, 0.4 * jnp.log(jnp.finfo(log_weight.dtype).max)))
+
+
 def mis_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Float[Array, ""]:
     """MIS whose transition weights are divided by the count of (s, s') instead of the count of s.
 
@@ -85,20 +128,76 @@ def mis_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) 
     return masked.fill(masked.alive(batch.mask), value).sum()
 
 
-def pvalues_published(batch: TrajectoryBatch, test: str = "welch") -> Float[Array, " state"]:
-    """Unweighted returns-to-go and population variances; 1 for an empty group, NaN for 0 / 0."""
-    options = {"weighting": "none", "undecided": jnp.nan}
-    options |= {"ddof": 0} if test == "welch" else {}
-    pvalue = RELEVANCE[test](batch, **options)
-    visit = visits(batch, weighting="none", discount=1.0, first_visit=False)
+class Coins(NamedTuple):
+    """How ties are broken: for a visit at the median, and for an action with half its visits above.
+
+    The second coin is not fair: the paper's code compares a normal variate with 0.5.
+    """
+
+    visit: Bool[Array, "traj time"]
+    action: Bool[Array, "state action"]
+
+    @classmethod
+    def toss(cls, key: Array, batch: TrajectoryBatch) -> Coins:
+        """Coins that do not depend on padding."""
+        of_visits, of_actions = random.split(key)
+        row_keys = jax.vmap(random.fold_in, (None, 0))(of_visits, jnp.arange(len(batch.mask)))
+        times = jnp.arange(batch.mask.shape[1])
+        step_keys = jax.vmap(jax.vmap(random.fold_in, (None, 0)), (0, None))(row_keys, times)
+        normal = random.normal(of_actions, (batch.num_states, batch.num_actions), jnp.float32)
+        return cls(jax.vmap(jax.vmap(random.bernoulli))(step_keys), normal < 0.5)
+
+
+def pvalues_published(
+    batch: TrajectoryBatch,
+    test: str = "welch",
+    *,
+    weighting: str = "none",
+    ddof=0,
+    classes: str = "ratio",
+    coins: Coins | None = None,
+) -> Float[Array, " state"]:
+    """Unweighted returns-to-go and population variances; 1 for an empty group, NaN for 0 / 0.
+
+    Args:
+      test: "welch" or "smirnov".
+      weighting, ddof, classes: as for `welch`, so that each can be as defined.
+      coins: for classes by return, break ties by them.
+    """
+    visit = visits(batch, weighting=weighting, discount=1.0, first_visit=False, classes=classes)
+    if coins is not None:
+        visit = visit._replace(above=_classes_by_coins(batch, visit, coins))
+    if test == "welch":
+        pvalue = welch_of_visits(visit, batch.num_states, ddof=ddof)
+    else:
+        pvalue = smirnov_of_visits(visit, batch.num_states).pvalue
 
     def visited(group: Bool[Array, "traj time"]) -> Bool[Array, " state"]:
         counts = (visit.used & group).astype(jnp.int32)
         return jax.ops.segment_sum(counts.ravel(), visit.state.ravel(), batch.num_states) > 0
 
-    return jnp.where(visited(visit.above) & visited(~visit.above), pvalue, 1)
+    both = visited(visit.above) & visited(~visit.above)
+    return jnp.where(both, jnp.clip(pvalue, 0, 1), 1)
 
 
 def keep_published(pvalue: Float[Array, " state"], alpha) -> Bool[Array, " state"]:
     """p <= alpha as it stands: NaN is never kept, p = 0 is kept even at alpha = 0."""
     return pvalue <= jnp.asarray(alpha, pvalue.dtype)
+
+
+def _classes_by_coins(
+    batch: TrajectoryBatch, visit: Visits, coins: Coins
+) -> Bool[Array, "traj time"]:
+    """Classes of actions by return, see `visits`, where coins decide ties."""
+    place = jnp.where(visit.used, visit.state, batch.num_states)
+    median = stats.segment_median(visit.value.ravel(), place.ravel(), batch.num_states)
+    middle = median[visit.state]
+    votes = jnp.where((visit.value == middle) & ~coins.visit, -1, 1)
+    votes = jnp.where(visit.value < middle, -1, votes)
+    num_pairs = batch.num_states * batch.num_actions
+    action = masked.fill(batch.mask, batch.require("action", "classes of actions by return"))
+    pair = visit.state * batch.num_actions + action
+    balance = jax.ops.segment_sum(
+        votes.ravel(), jnp.where(visit.used, pair, num_pairs).ravel(), num_pairs
+    )
+    return jnp.where(balance == 0, coins.action.ravel(), balance > 0)[pair]

@@ -100,8 +100,6 @@ def fit_q(
       inputs: "observation" (standardised), "state" (one-hot), or "auto": observations if any.
       used: the steps that may be drawn, by default all.
     """
-    import optax
-
     sizes = (hidden,) if isinstance(hidden, int) else tuple(hidden)
     _check_sizes(steps=steps, minibatch=minibatch, hidden=min(sizes, default=1))
     used = batch.mask if used is None else batch.mask & used
@@ -111,8 +109,35 @@ def fit_q(
     width = batch.num_states if input_scale is None else data.input.shape[1]
     init_key, draw_key = random.split(key)
     params = initial_params(init_key, (width, *sizes, batch.num_actions), batch.dtype)
+    params, loss = train(
+        draw_key,
+        params,
+        data,
+        steps=steps,
+        minibatch=minibatch,
+        learning_rate=learning_rate,
+        gradient_clip=gradient_clip,
+    )
+    finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), (params, loss, target_scale))
+    diverged = ~jnp.stack(jax.tree.leaves(finite)).all()
+    return QFit(params, loss, diverged, input_scale, target_scale)
+
+
+def train(
+    key: Key[Array, ""],
+    params: Layers,
+    data: Steps,
+    *,
+    steps: int,
+    minibatch: int,
+    learning_rate,
+    gradient_clip,
+) -> tuple[Layers, Float[Array, " step"]]:
+    """The layers after so many minibatches, and the loss of each; options as for `fit_q`."""
+    import optax
+
     clip = optax.identity() if gradient_clip is None else optax.clip(gradient_clip)
-    optimizer = optax.chain(clip, optax.adam(jnp.asarray(learning_rate, batch.dtype)))
+    optimizer = optax.chain(clip, optax.adam(jnp.asarray(learning_rate, data.target.dtype)))
 
     def loss_of(params: Layers, index: Array) -> Array:
         q = logged_values(params, data.input[index], data.action[index])
@@ -120,15 +145,13 @@ def fit_q(
 
     def step(carry: Any, number: Array) -> tuple[Any, Array]:
         params, state = carry
-        index = draw(draw_key, number, minibatch, data.size)
+        index = draw(key, number, minibatch, data.size)
         loss, slope = jax.value_and_grad(loss_of)(params, index)
         change, state = optimizer.update(slope, state, params)
         return (optax.apply_updates(params, change), state), loss
 
     (params, _), loss = lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
-    finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), (params, loss, target_scale))
-    diverged = ~jnp.stack(jax.tree.leaves(finite)).all()
-    return QFit(params, loss, diverged, input_scale, target_scale)
+    return params, loss
 
 
 def q_table(fit: QFit) -> Float[Array, "state action"]:

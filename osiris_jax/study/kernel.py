@@ -28,7 +28,7 @@ from osiris_jax.study.plan import (
     Study,
 )
 
-_TARGET_STREAM, _METHOD_STREAM = 2**32 - 3, 2**32 - 5
+TARGET_STREAM, METHOD_STREAM = 2**32 - 3, 2**32 - 5
 ARRAYS, ARRAYS_PER_LEVEL = 16, 3
 Options = tuple[tuple[str, Any], ...]
 
@@ -119,15 +119,18 @@ def of_data_set(
 
     The key is the trial's; what is random in a method has a stream of its own.
     """
-    key = random.fold_in(key, _METHOD_STREAM)
     by_size = [_of_size(recipe, inputs, key, batch, on_policy, size) for size in recipe.sizes]
     return jnp.concatenate(by_size)
 
 
+def method_key(key: Array, size: int) -> Array:
+    """The key of what is random in a method, from a trial's key."""
+    return random.fold_in(random.fold_in(key, METHOD_STREAM), size)
+
+
 def _of_size(recipe: Recipe, inputs: Inputs, key, batch, on_policy, size: int) -> Array:
     batch = jax.tree.map(lambda field: field[:size], batch)
-    key = random.fold_in(key, size)
-    common = {"discount": recipe.discount, "key": key}
+    common = {"discount": recipe.discount, "key": method_key(key, size)}
     values = []
     for name, options in recipe.plain:
         settings = _taken(ESTIMATORS[name], common, options)
@@ -181,6 +184,11 @@ def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]
     return {k: v for k, v in common.items() if k in keywords(function)} | dict(options)
 
 
+def keys_of(seed: int, trials: np.ndarray) -> Array:
+    """[trial] the keys of these trials of a seed."""
+    return jax.vmap(random.fold_in, (None, 0))(random.key(seed), trials)
+
+
 class Engine:
     """Values [trial, cell] of a study's trials, on all devices of this process.
 
@@ -210,7 +218,7 @@ class Engine:
 
     def keys(self, trials: np.ndarray) -> Array:
         """[trial] the keys of these trials."""
-        return jax.vmap(random.fold_in, (None, 0))(random.key(self.study.seed), trials)
+        return keys_of(self.study.seed, trials)
 
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, cell] in float64; the number of trials must divide over the devices."""
@@ -236,7 +244,7 @@ class Engine:
         batch = batch.replace(num_states=bucket_length(batch.num_states))
         returns = jnp.zeros((len(keys), self.largest), batch.dtype)
         if self.recipe.on_policy is not None:
-            target = jax.vmap(random.fold_in, (0, None))(keys, _TARGET_STREAM)
+            target = jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM)
             found = world.returns(target, self.largest, discount=self.study.discount)
             returns = jnp.asarray(found.returns, batch.dtype)
         return _estimate_only(self.inputs, keys, batch, returns, self.recipe, self.mesh)
@@ -265,7 +273,7 @@ def _simulate_and_estimate(
             found = outcomes(
                 dynamics,
                 target,
-                jax.vmap(random.fold_in, (0, None))(keys, _TARGET_STREAM),
+                jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM),
                 largest,
                 steps=horizon,
                 discount=recipe.discount,

@@ -8,7 +8,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,20 @@ class Cell(NamedTuple):
     alpha: float | None
     threshold: float | None
     size: int
+
+
+class Plan(Protocol):
+    """What is kept in a folder and summarised: a study, or another list of cells over trials."""
+
+    @property
+    def world(self) -> Any: ...
+    @property
+    def trials(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    def cells(self) -> list[Cell]: ...
+    def settings(self) -> dict[str, Any]: ...
+    def to_toml(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,7 +306,7 @@ class Study:
 
     def to_toml(self) -> str:
         """The study as a TOML document that `from_toml` reads, if its world has a known name."""
-        return "".join(f"{name} = {json.dumps(v)}\n" for name, v in self.settings().items())
+        return to_toml(self.settings())
 
     @classmethod
     def from_toml(cls, path: str | Path, **changes: Any) -> Study:
@@ -356,6 +370,11 @@ def _level(alpha: Any) -> float | str:
             raise ValueError(f"alphas: expected a number or one of {known}, got {alpha!r}")
         return alpha
     return _number("alphas", alpha, 0, 1)
+
+
+def to_toml(settings: dict[str, Any]) -> str:
+    """Plain settings as a TOML document."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
 
 
 def digest(settings: dict[str, Any]) -> str:

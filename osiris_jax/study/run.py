@@ -6,12 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from osiris_jax.study.kernel import Engine
-from osiris_jax.study.plan import Study
+from osiris_jax.study.plan import Plan, Study
 from osiris_jax.study.store import (
     FolderStore,
     MemoryStore,
@@ -54,17 +55,43 @@ def run(
     shown = progress or (lambda stage, done, total: None)
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size: expected a positive number, got {chunk_size}")
-    if out is not None:
-        _make_folder(Path(out))
     with jax.enable_x64(study.dtype == "float64"):
         engine = Engine(study, devices)
-        store = _open(study, out, _chunk_size(study, engine, memory, chunk_size))
-        store = _compute(engine, store, shown)
-        _meet("computed")
+        store = compute(
+            study, engine, out=out, memory=memory, chunk_size=chunk_size, progress=progress
+        )
         shown("truth", 0, 1)
         truth = truth_of(study)
         shown("truth", 1, 1)
-        return summarise(store, truth, Path(out) if out is not None else None)
+        return summarise(study, store, truth, Path(out) if out is not None else None)
+
+
+class Computes(Protocol):
+    """What computes a plan's values; see `Engine`."""
+
+    @property
+    def mesh(self) -> Any: ...
+    def bytes_per_trial(self) -> int: ...
+    def values(self, trials: np.ndarray) -> np.ndarray: ...
+
+
+def compute(
+    plan: Plan,
+    engine: Computes,
+    *,
+    out: str | Path | None = None,
+    memory: int | None = None,
+    chunk_size: int | None = None,
+    progress: Progress | None = None,
+) -> Store:
+    """The values of all trials, those that are missing computed; options as for `run`."""
+    shown = progress or (lambda stage, done, total: None)
+    if out is not None:
+        _make_folder(Path(out))
+    store = _open(plan, out, _chunk_size(plan, engine, memory, chunk_size))
+    store = _compute(engine, store, shown)
+    _meet("computed")
+    return store
 
 
 def _make_folder(out: Path) -> None:
@@ -74,7 +101,7 @@ def _make_folder(out: Path) -> None:
         raise OSError(f"{out}: cannot be used as a folder ({error.strerror})") from None
 
 
-def _chunk_size(study: Study, engine: Engine, memory: int | None, given: int | None) -> int:
+def _chunk_size(study: Plan, engine: Computes, memory: int | None, given: int | None) -> int:
     number = engine.mesh.size
     if given is not None:
         wanted = given
@@ -99,7 +126,7 @@ def free_memory() -> int:
     return 2**31
 
 
-def _open(study: Study, out: str | Path | None, chunk_size: int) -> Store:
+def _open(study: Plan, out: str | Path | None, chunk_size: int) -> Store:
     chunk_size = _same_everywhere(chunk_size)
     if out is None:
         if jax.process_count() > 1:
@@ -111,7 +138,7 @@ def _open(study: Study, out: str | Path | None, chunk_size: int) -> Store:
     return store
 
 
-def _compute(engine: Engine, store: Store, progress: Progress) -> Store:
+def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
     study, begun = store.study, False
     total = number_of_chunks(study, store.chunk_size)
     missing = [chunk for chunk in range(total) if not store.has(chunk)]
@@ -143,7 +170,7 @@ def _padded(trials: np.ndarray, size: int) -> np.ndarray:
     return np.pad(trials, (0, size - len(trials)), mode="edge").astype(np.uint32)
 
 
-def _halved(store: Store, engine: Engine) -> Store:
+def _halved(store: Store, engine: Computes) -> Store:
     number = engine.mesh.size
     size = max(1, store.chunk_size // 2 // number) * number
     if isinstance(store, FolderStore):

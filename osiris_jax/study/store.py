@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from osiris_jax.files import write_text, write_whole
-from osiris_jax.study.plan import Cell, Study, digest
+from osiris_jax.study.plan import Cell, Plan, digest
 
 FORMAT = 1
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
@@ -25,7 +25,7 @@ PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
 class MemoryStore:
     """Values kept only as long as the result."""
 
-    def __init__(self, study: Study, chunk_size: int):
+    def __init__(self, study: Plan, chunk_size: int):
         self.study, self.chunk_size = study, chunk_size
         self._values: dict[int, np.ndarray] = {}
 
@@ -42,7 +42,7 @@ class MemoryStore:
 class FolderStore:
     """Values kept in `folder/trials/chunk-*.parquet`."""
 
-    def __init__(self, study: Study, chunk_size: int, folder: Path):
+    def __init__(self, study: Plan, chunk_size: int, folder: Path):
         self.study, self.chunk_size, self.folder = study, chunk_size, folder
         self.cells = study.cells()
         self.digest = digest(identity(study, chunk_size))
@@ -139,11 +139,11 @@ class FolderStore:
 Store = MemoryStore | FolderStore
 
 
-def number_of_chunks(study: Study, chunk_size: int) -> int:
+def number_of_chunks(study: Plan, chunk_size: int) -> int:
     return -(-study.trials // chunk_size)
 
 
-def trials_of(study: Study, chunk_size: int, chunk: int) -> np.ndarray:
+def trials_of(study: Plan, chunk_size: int, chunk: int) -> np.ndarray:
     """The trials of a chunk."""
     return np.arange(chunk * chunk_size, min((chunk + 1) * chunk_size, study.trials))
 
@@ -154,12 +154,12 @@ def chunks(store: Store) -> Iterator[np.ndarray]:
         yield store.read(chunk)
 
 
-def identity(study: Study, chunk_size: int) -> dict[str, Any]:
+def identity(study: Plan, chunk_size: int) -> dict[str, Any]:
     """All that the values of a folder depend on."""
     return {"format": FORMAT, "chunk_size": chunk_size, **study.settings(), **world_identity(study)}
 
 
-def world_identity(study: Study) -> dict[str, str]:
+def world_identity(study: Plan) -> dict[str, str]:
     """A digest of the world's own arrays, so that two worlds of one name are told apart."""
     import hashlib
 
@@ -186,7 +186,7 @@ def versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
 
 
-def open_folder(study: Study, folder: Path, default_chunk_size: int) -> FolderStore:
+def open_folder(study: Plan, folder: Path, default_chunk_size: int) -> FolderStore:
     """The folder's store: a new one, or the one of the same study begun before.
 
     Raises:

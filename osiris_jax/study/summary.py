@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from osiris_jax.envs.tabular import TabularWorld
-from osiris_jax.study.plan import Study
+from osiris_jax.study.plan import Plan, Study
 from osiris_jax.study.store import Store, cell_fields, chunks
 
 if TYPE_CHECKING:
@@ -112,10 +112,12 @@ def cell_moments(parts: Any, truth: float) -> CellMoments:
     )
 
 
-def rows_of(study: Study, moments: CellMoments, truth: Truth) -> list[dict[str, Any]]:
+def rows_of(
+    plan: Plan, moments: CellMoments, truth: Truth, protocol: str = "independent"
+) -> list[dict[str, Any]]:
     """The rows of the summary, one per cell."""
     rows = []
-    for number, cell in enumerate(study.cells()):
+    for number, cell in enumerate(plan.cells()):
         m = {f.name: float(getattr(moments, f.name)[number]) for f in dataclasses.fields(moments)}
         count = m["count"] or math.nan
         std = math.sqrt(m["second"])
@@ -126,10 +128,10 @@ def rows_of(study: Study, moments: CellMoments, truth: Truth) -> list[dict[str, 
         bias = m["mean"] - truth.value
         truth_part = truth.standard_error * abs(bias) / rmse if rmse else 0.0
         row = {
-            "protocol": "independent",
-            "world": study.world.name,
+            "protocol": protocol,
+            "world": plan.world.name,
             **cell_fields(cell),
-            "trials": study.trials,
+            "trials": plan.trials,
             "nan_trials": int(m["undefined"]),
             "truth": truth.value,
             "truth_se": truth.standard_error,
@@ -194,9 +196,8 @@ class StudyResult:
         return pandas.concat(frames, ignore_index=True)
 
 
-def summarise(store: Store, truth: Truth, folder: Path | None) -> StudyResult:
-    """The result of a store whose chunks are all there."""
-    study = store.study
+def summarise(study: Study, store: Store, truth: Truth, folder: Path | None) -> StudyResult:
+    """The result of a study's store whose chunks are all there."""
     moments = cell_moments(lambda: chunks(store), truth.value)
     rows = rows_of(study, moments, truth)
     return StudyResult(study, truth, rows, notes_of(study, moments, rows), store, folder)

@@ -1,0 +1,147 @@
+"""The data sets of a reproduction: trials that overlap, as published, or independent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax.batch import TrajectoryBatch, pad_to
+from osiris_jax.envs.gridworld import GridWorld
+from osiris_jax.envs.tabular import log_ratio_table
+from osiris_jax.envs.world import SHORT
+from osiris_jax.study.kernel import TARGET_STREAM, keys_of
+
+FIRST_SEED = 2020
+UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
+_POOL_STREAM = 2**32 - 7
+
+
+class Trials(NamedTuple):
+    """Data sets of some trials.
+
+    Attributes:
+      key: [trial] of what is random in a method.
+      batch: behaviour data, fields [trial, traj, time].
+      on_policy: [trial, traj] returns of the target policy.
+    """
+
+    key: Array
+    batch: TrajectoryBatch
+    on_policy: Array
+
+
+class Draws:
+    """The data sets of all trials, to be had in any order.
+
+    Overlapping: trial k holds trajectories k, ..., k + size - 1 of one pool, so that it shares all
+    but one of them with trial k + 1. Independent: trial k is that of a study of the same seed.
+
+    Args:
+      world: a world.
+      size: trajectories in a data set.
+      trials: how many data sets there are.
+      overlapping: whether they overlap.
+      seed: of all that is random; a gridworld's pool is the published one whatever the seed.
+      observations: whether to keep observations, where the world has any.
+    """
+
+    def __init__(
+        self,
+        world: Any,
+        size: int,
+        trials: int,
+        *,
+        overlapping: bool,
+        seed: int = 0,
+        observations: bool = False,
+    ):
+        self.world, self.size, self.trials = world, size, trials
+        self.seed, self.observations = seed, observations
+        self.pool = self._pool() if overlapping else None
+
+    def of(self, trials: np.ndarray) -> Trials:
+        """The data sets of these trials."""
+        keys = keys_of(self.seed, trials)
+        if self.pool is not None:
+            window = jnp.asarray(np.asarray(trials)[:, None] + np.arange(self.size)[None])
+            return Trials(keys, *jax.tree.map(lambda field: field[window], self.pool))
+        batch = self.world.rollout(keys, self.size, observations=self.observations)
+        if self.world.horizon <= SHORT:
+            batch = pad_to(batch, self.world.horizon)
+        found = self.world.returns(self._of_target(keys), self.size)
+        return Trials(keys, batch, jnp.asarray(found.returns, batch.dtype))
+
+    def _of_target(self, keys: Array) -> Array:
+        return jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM)
+
+    def _pool(self) -> tuple[TrajectoryBatch, Array]:
+        number = self.size + self.trials - 1
+        if isinstance(self.world, GridWorld):
+            batch = legacy_rollout(self.world, number)
+            return batch, legacy_rollout(self.world, number, "target").reward.sum(-1)
+        key = random.fold_in(random.key(self.seed), _POOL_STREAM)
+        batch = self.world.rollout(key, number, observations=self.observations)
+        found = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
+        return batch, jnp.asarray(found.returns, batch.dtype)
+
+
+def data_sets(
+    world: Any,
+    size: int,
+    trials: int,
+    *,
+    overlapping: bool,
+    seed: int = 0,
+    chunk_size: int = 100,
+    observations: bool = False,
+) -> Iterator[Trials]:
+    """All data sets, a chunk of trials at a time; arguments as in `Draws`."""
+    draws = Draws(
+        world, size, trials, overlapping=overlapping, seed=seed, observations=observations
+    )
+    for first in range(0, trials, chunk_size):
+        yield draws.of(np.arange(first, min(first + chunk_size, trials), dtype=np.uint32))
+
+
+def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> TrajectoryBatch:
+    """The first trajectories of the paper's stream, which is frozen.
+
+    Trajectory j comes from `np.random.RandomState(2020 + j)`. Every step takes two uniforms; the
+    first chooses the action by its place in the cumulated probabilities.
+    """
+    probs = world.policy_table(policy)
+    successor, reward, terminal = world.maze.successor, world.maze.reward, world.maze.terminal
+    bounds = probs.cumsum(1)
+    bounds = bounds / bounds[:, -1:]
+    uniform = _legacy_uniforms(number, world.horizon)
+    shape = (number, world.horizon)
+    states, actions = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    state = np.full(number, np.flatnonzero(world.maze.start)[0])
+    running, mask = np.ones(number, bool), np.zeros(shape, bool)
+    for time in range(world.horizon):
+        action = (bounds[state] <= uniform[:, time, None]).sum(1)
+        states[:, time], actions[:, time], mask[:, time] = state, action, running
+        state = successor[state, action]
+        running = running & ~terminal[state]
+    log_ratio = log_ratio_table(world.target_probs, probs)[states, actions]
+    return TrajectoryBatch(
+        reward=jnp.asarray(np.where(mask, reward[states, actions], 0), float),
+        mask=jnp.asarray(mask),
+        log_ratio=jnp.asarray(np.where(mask, log_ratio, 0), float),
+        action=jnp.asarray(np.where(mask, actions, 0)),
+        state=jnp.asarray(np.where(mask, states, 0)),
+        num_states=world.num_states,
+        num_actions=world.num_actions,
+    )
+
+
+def _legacy_uniforms(number: int, steps: int) -> np.ndarray:
+    """[traj, time] the uniform that chooses each action."""
+    count = UNIFORMS_PER_STEP * steps
+    streams = [np.random.RandomState(FIRST_SEED + j).random_sample(count) for j in range(number)]
+    return np.stack(streams)[:, ::UNIFORMS_PER_STEP]

@@ -1,0 +1,98 @@
+"""The compiled part of a reproduction: all columns of a table for many data sets, in one call."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.paper.draws import Trials
+from osiris_jax.paper.network import nn_q_published
+from osiris_jax.paper.numbers import BY_RETURN
+from osiris_jax.paper.protocol import Form
+from osiris_jax.paper.published import (
+    Coins,
+    incris_published,
+    keep_published,
+    mis_published,
+    pvalues_published,
+)
+from osiris_jax.relevance import RELEVANCE, above, keep_steps, omit, relevant
+from osiris_jax.study.kernel import method_key
+from osiris_jax.study.plan import ON_POLICY
+
+_PUBLISHED_FORMS = {"incris": incris_published, "mis": mis_published}
+
+
+@partial(jax.jit, static_argnames=("forms",))
+def values_of(trials: Trials, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
+    """The estimates of all forms from every data set.
+
+    Args:
+      oracle: [state] the world's own map, or None.
+    """
+    return jax.vmap(partial(_of_data_set, oracle, forms))(*trials)
+
+
+def _of_data_set(
+    oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Array
+) -> Float[Array, " form"]:
+    key = method_key(key, len(batch.mask))
+    log_ratio = batch.require("log_ratio", "a reproduction")
+    values, maps = [], {}
+    for form in forms:
+        name = form.column.estimator
+        if name == ON_POLICY:
+            values.append(on_policy.mean())
+        elif form.column.relevance is None:
+            values.append(_plain(form, batch, log_ratio))
+        else:
+            test = form._replace(column=form.column._replace(estimator=""))
+            if test not in maps:
+                maps[test] = keep_steps(_relevant_states(test, oracle, key, batch), batch)
+            plain, _ = parse_name(name)
+            values.append(ESTIMATORS[plain](batch, omit(log_ratio, maps[test])))
+    return jnp.stack(values)
+
+
+def _plain(
+    form: Form, batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
+) -> Float[Array, ""]:
+    name = form.column.estimator
+    if name in _PUBLISHED_FORMS and form.get(name) == "published":
+        return _PUBLISHED_FORMS[name](batch, log_ratio)
+    return ESTIMATORS[name](batch, log_ratio)
+
+
+def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch) -> Any:
+    """The map of what is kept, by state or by step."""
+    column = form.column
+    if column.relevance == "oracle":
+        return jnp.asarray(oracle)
+    if column.relevance == "nn-q":
+        published = form.get("network") == "published"
+        statistic = (nn_q_published if published else RELEVANCE["nn-q"])(batch, key=key)
+        return above(statistic, column.threshold)
+    return _by_pvalue(form, key, batch)
+
+
+def _by_pvalue(form: Form, key: Array, batch: TrajectoryBatch) -> Bool[Array, " state"]:
+    settings, relevance = dict(form.settings), form.column.relevance
+    by_return = relevance == BY_RETURN
+    pvalue = pvalues_published(
+        batch,
+        "smirnov" if relevance == "smirnov" else "welch",
+        weighting=settings["weighting"],
+        ddof=settings.get("ddof", 1),
+        classes="return" if by_return else "ratio",
+        coins=Coins.toss(key, batch) if settings.get("ties") == "random" else None,
+    )
+    if settings["levels"] == "published":
+        return keep_published(pvalue, form.column.alpha)
+    return relevant(jnp.where(jnp.isnan(pvalue), 1, pvalue), form.column.alpha)

@@ -1,0 +1,251 @@
+"""Runs a table's columns under a protocol, chunk by chunk, and summarises them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from osiris_jax.envs.gridworld import GridWorld
+from osiris_jax.envs.world import World
+from osiris_jax.estimators.incremental import ROW_BLOCK
+from osiris_jax.paper.draws import Draws
+from osiris_jax.paper.kernel import values_of
+from osiris_jax.paper.numbers import TABLES, Column
+from osiris_jax.paper.protocol import INDEPENDENT, Form, Protocol
+from osiris_jax.study.kernel import ARRAYS, ARRAYS_PER_LEVEL, keys_of
+from osiris_jax.study.plan import Cell, Study, to_toml
+from osiris_jax.study.run import compute
+from osiris_jax.study.store import Store, chunks
+from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
+
+Progress = Callable[[str, int, int], None]
+Row = dict[str, Any]
+WITHOUT_ERRORS = ("truth_se", "mean_se", "bias_se", "std_se", "rmse_se")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reproduction:
+    """Columns under protocols that share their data: each distinct form is computed once.
+
+    Attributes:
+      world: a world.
+      protocols: of equal seeds; with only one, its cells keep their plain names.
+      columns: of a table, the on-policy one last: it may be the truth.
+      trials, size, seed: see `Draws`.
+    """
+
+    world: Any
+    protocols: tuple[Protocol, ...]
+    columns: tuple[Column, ...]
+    trials: int
+    size: int
+    seed: int = 0
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """What is computed."""
+        return tuple(
+            dict.fromkeys(protocol.form(c) for c in self.columns for protocol in self.protocols)
+        )
+
+    @property
+    def overlapping(self) -> bool:
+        return self.protocols[0].seeds == "overlapping"
+
+    @property
+    def dtype(self) -> str:
+        """Digits are compared in the gridworlds alone."""
+        return "float64" if isinstance(self.world, GridWorld) else "float32"
+
+    def cells(self) -> list[Cell]:
+        """The rows of the summary, one for each form."""
+        cells = []
+        for form in self.forms:
+            cell = form.column.cell(self.size)
+            if len(self.protocols) > 1:
+                name = "estimator" if cell.relevance is None else "relevance"
+                cell = cell._replace(**{name: getattr(cell, name) + form.label})
+            cells.append(cell)
+        return cells
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the values, as plain data."""
+        return {
+            "world": self.world.name,
+            "protocols": [protocol.name for protocol in self.protocols],
+            "forms": [f"{form.column.estimator} {form.label}" for form in self.forms],
+            "cells": [list(cell) for cell in self.cells()],
+            "overlapping": self.overlapping,
+            "trials": self.trials,
+            "size": self.size,
+            "seed": self.seed,
+            "dtype": self.dtype,
+        }
+
+    def to_toml(self) -> str:
+        """The settings, to be read."""
+        return to_toml({k: v for k, v in self.settings().items() if k != "cells"})
+
+
+class Engine:
+    """Values [trial, form] of a reproduction's trials."""
+
+    def __init__(self, plan: Reproduction):
+        self.plan, self.forms = plan, plan.forms
+        self.mesh = Mesh(np.asarray(jax.local_devices()[:1]), ("trial",))
+        self.draws = Draws(
+            plan.world,
+            plan.size,
+            plan.trials,
+            overlapping=plan.overlapping,
+            seed=plan.seed,
+            observations=any(form.column.relevance == "nn-q" for form in self.forms),
+        )
+        self.oracle = getattr(plan.world, "oracle", None)
+
+    def bytes_per_trial(self) -> int:
+        """A rough upper guess of the memory that one trial takes while it is computed."""
+        world = self.plan.world
+        if self.draws.pool is not None:
+            steps = self.draws.pool[0].mask.shape[-1]
+        elif isinstance(world, World):
+            steps = world.steps_needed(keys_of(self.plan.seed, np.arange(8)), self.plan.size)
+        else:
+            steps = world.horizon
+        arrays = ARRAYS + ARRAYS_PER_LEVEL * len(self.forms)
+        rows = self.plan.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
+        return rows * steps * np.dtype(self.plan.dtype).itemsize
+
+    def values(self, trials: np.ndarray) -> np.ndarray:
+        """[trial, form] in float64."""
+        found = values_of(self.draws.of(trials), self.oracle, self.forms)
+        return np.asarray(found, np.float64)
+
+
+class Result(NamedTuple):
+    """The rows of a table under a protocol, and the trials behind them.
+
+    Attributes:
+      rows: in the form of `summary.json`, one for each column, the on-policy one last.
+      values: [trial, row].
+      truth: what errors are measured from.
+      notes: what a reader of the rows should know, see `StudyResult`.
+    """
+
+    rows: list[Row]
+    values: np.ndarray
+    truth: Truth
+    notes: tuple[str, ...] = ()
+
+
+def rows(
+    world: Any,
+    protocol: Protocol,
+    table: str,
+    *,
+    trials: int,
+    size: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """A table's columns in one world under one protocol.
+
+    Args:
+      world: a world.
+      protocol: the independent one is run as a `Study`.
+      table: a name in `TABLES`.
+      trials: data sets.
+      size: trajectories in each; by default the world's.
+      seed: see `Draws`.
+      out: folder for the trials; run again, it resumes.
+      progress: called with ("trials", done, total).
+    """
+    size = int(world.size if size is None else size)
+    columns = TABLES[table].computed
+    if protocol == INDEPENDENT:
+        return _rows_of_study(world, columns, trials, size, seed, out, progress)
+    plan = Reproduction(world, (protocol,), columns, trials, size, seed)
+    return results_of(plan, out, progress)[protocol.name]
+
+
+def rows_together(
+    world: Any,
+    protocols: Sequence[Protocol],
+    table: str,
+    *,
+    trials: int,
+    size: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Result]:
+    """`rows` of several protocols with equal seeds, by name: what they share is computed once."""
+    if len({protocol.seeds for protocol in protocols}) != 1:
+        raise ValueError("protocols: expected some, all with the same `seeds`")
+    size = int(world.size if size is None else size)
+    plan = Reproduction(world, tuple(protocols), TABLES[table].computed, trials, size, seed)
+    return results_of(plan, out, progress)
+
+
+def results_of(
+    plan: Reproduction, out: str | Path | None = None, progress: Progress | None = None
+) -> dict[str, Result]:
+    """The result of each protocol of a plan, by name."""
+    with jax.enable_x64(plan.dtype == "float64"):
+        store = compute(plan, Engine(plan), out=out, progress=progress)
+    return {protocol.name: _of_protocol(plan, protocol, store) for protocol in plan.protocols}
+
+
+def _of_protocol(plan: Reproduction, protocol: Protocol, store: Store) -> Result:
+    """The protocol's own forms among all that were computed, under their plain names."""
+    alone = dataclasses.replace(plan, protocols=(protocol,))
+    places = [plan.forms.index(form) for form in alone.forms]
+    values = np.concatenate(list(chunks(store)))[:, places]
+    if protocol.truth == "exact":
+        truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
+    else:
+        error = values[:, -1].std() / math.sqrt(plan.trials)
+        truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
+    moments = cell_moments(lambda: [values], truth.value)
+    found = rows_of(alone, moments, truth, protocol.name)
+    if plan.overlapping:
+        for row in found:  # the formulas are for independent trials
+            row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
+    return Result(found, values, truth)
+
+
+def _rows_of_study(
+    world: Any,
+    columns: tuple[Column, ...],
+    trials: int,
+    size: int,
+    seed: int,
+    out: str | Path | None,
+    progress: Progress | None,
+) -> Result:
+    names = dict.fromkeys(column.estimator for column in columns)
+    tests = dict.fromkeys(c.relevance for c in columns if c.relevance is not None)
+    alphas = dict.fromkeys(column.alpha for column in columns if column.alpha is not None)
+    study = Study(
+        world=world,
+        trials=trials,
+        sizes=(size,),
+        alphas=tuple(alphas) or (1.0,),
+        estimators=tuple(names),
+        relevance=tuple(tests),
+        seed=seed,
+    )
+    found = study.run(out=out, progress=progress)
+    cells = study.cells()
+    places = [cells.index(column.cell(size)) for column in columns]
+    values = np.concatenate(list(chunks(found.store)))[:, places]
+    kept = [found.rows[place] for place in places]
+    return Result(kept, values, found.truth, tuple(found.notes))

@@ -175,8 +175,14 @@ def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
 
 @app.command()
 def reproduce(
-    target: Annotated[str, typer.Argument(help="table1, tableS1, tableS2 or ablation.")],
-    protocol: Annotated[str, typer.Option(help="published, independent or both.")] = "both",
+    target: Annotated[
+        str,
+        typer.Argument(help="table1, tableS1, tableS2, ablation, fig1 to fig4, figS2-4 or all."),
+    ],
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="published, independent or both; figures are independent by default."),
+    ] = None,
     worlds: Annotated[
         str | None, typer.Option(help="dilly-dallying,express,cartpole,lunar-lander or all.")
     ] = None,
@@ -188,7 +194,9 @@ def reproduce(
         Path | None, typer.Option(help="Folder for tables and pictures; default runs/TARGET.")
     ] = None,
 ) -> None:
-    """The paper's tables, as published and with independent trials. Run again, it resumes.
+    """The paper's tables and figures, as published and with independent trials.
+
+    Tables resume when run again. `all` also writes a page that shows everything.
 
     Example: osiris-jax reproduce table1 --protocol published --worlds dilly-dallying,express
     --trials 200 --out runs/table1

@@ -8,7 +8,7 @@ import pytest
 
 import osiris_jax as oj
 from osiris_jax import cli
-from osiris_jax.commands import reproduce
+from osiris_jax.commands import pages, reproduce
 from osiris_jax.paper.numbers import TABLES
 from osiris_jax.paper.protocol import INDEPENDENT, PUBLISHED
 from osiris_jax.study.summary import COLUMNS
@@ -109,6 +109,51 @@ def test_the_ablation_has_a_step_for_every_deviation(monkeypatch, tmp_path, caps
     assert "INCRIS as defined" in capsys.readouterr().out
 
 
+def test_a_figure_is_written_under_each_protocol(monkeypatch, tmp_path, capsys):
+    options = ("--worlds", "express", "--trials", 3, "--protocol", "both", "--out", tmp_path)
+    assert run(monkeypatch, "figS3", *options) == 0
+    for name in ("figS3", "figS3-published"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        page = (tmp_path / f"{name}.md").read_text()
+        assert "What the paper says of it" in page
+        assert ("too small" in page) == name.endswith("published")
+    assert {row["protocol"] for row in rows_of(tmp_path)} == {"published", "independent"}
+    claims = json.loads((tmp_path / "findings.json").read_text())
+    assert {claim["holds"] for claim in claims} <= {True, False}
+    printed = capsys.readouterr().out
+    assert "omission shortens effective lengths" in printed
+    assert str(tmp_path / "figS3-published.png") in printed
+
+
+def test_all_makes_a_page_that_shows_every_part(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(reproduce, "EVERYTHING", ("tableS2", "fig1", "figS2"))
+    options = ("--worlds", "dilly-dallying", "--trials", 3, "--out", tmp_path)
+    assert run(monkeypatch, "all", *options) == 0
+    page = (tmp_path / "index.html").read_text()
+    for name in ("tableS2/tableS2.png", "tableS2/tableS2.tex", "fig1/fig1.png"):
+        assert f'="{name}"' in page
+        assert (tmp_path / name).exists()
+    assert "figS2" not in page, "it shows another world"
+    assert "<table>" in page
+    assert str(tmp_path / "index.html") in capsys.readouterr().out
+
+
+def test_the_page_escapes_what_it_shows(tmp_path):
+    table = pages.Table("<b>caption</b>", ["<i>"], [["<script>"]])
+    section = pages.Section("x", "<title>", [table], ["a & b"], [], [])
+    pages.write_index("<page>", [section], tmp_path / "index.html")
+    text = (tmp_path / "index.html").read_text()
+    for escaped in ("&lt;script&gt;", "&lt;b&gt;caption", "&lt;title&gt;", "a &amp; b"):
+        assert escaped in text
+    assert "<script>" not in text
+
+
+def test_every_target_is_part_of_all():
+    assert set(reproduce.EVERYTHING) == set(reproduce.TARGETS)
+    assert set(reproduce.WORLDS) == set(reproduce.TARGETS)
+
+
 BAD = {
     "unknown target": (("table9",), "target: 'table9' is unknown"),
     "unknown protocol": (("table1", "--protocol", "mine"), "protocol: 'mine' is not one of"),
@@ -118,6 +163,7 @@ BAD = {
     "one trial": (("table1", "--trials", "1"), "trials: expected an integer from 2"),
     "bad seed": (("table1", "--seed", "-1"), "seed: expected an integer"),
     "no target": ((), "Missing argument"),
+    "a figure of another world": (("fig1", "--worlds", "cartpole"), "worlds: fig1 has"),
 }
 
 
@@ -158,6 +204,7 @@ def test_what_is_usual():
         ("cartpole", "published"): 50,
         ("cartpole", "independent"): 50,
     }
+    assert reproduce.read_request("fig3", None, None, None, 0, None).protocols == (INDEPENDENT,)
     oracle = reproduce.read_request("tableS2", "independent", None, 30, 0, None)
     assert oracle.worlds == ("dilly-dallying", "express")
     assert oracle.trials_of("express", INDEPENDENT) == 30

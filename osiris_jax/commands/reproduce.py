@@ -1,4 +1,4 @@
-"""`osiris-jax reproduce`: the paper's tables, as published and as they are."""
+"""`osiris-jax reproduce`: the paper's tables and figures, as published and as they are."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from osiris_jax.commands.figures import FigureRequest, reproduce_figure
+from osiris_jax.commands.pages import Section, Table, print_section, write_index
 from osiris_jax.envs import make
 from osiris_jax.files import Stopped, write_text
 from osiris_jax.io.columns import suggest
 from osiris_jax.paper import tables
+from osiris_jax.paper.figures import FIGURES
 from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
-from osiris_jax.paper.protocol import PROTOCOLS, Protocol, ablation
+from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
 from osiris_jax.paper.run import Result, rows, rows_together
 from osiris_jax.study.plan import MOST_TRIALS
 from osiris_jax.study.summary import to_json
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, stages
 
 BOTH, ALL = "both", "all"
 USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
@@ -60,7 +63,7 @@ class Request:
 
 def read_request(
     target: str,
-    protocol: str,
+    protocol: str | None,
     worlds: Sequence[str] | None,
     trials: int | None,
     seed: int,
@@ -72,15 +75,17 @@ def read_request(
       ValueError: names the option.
       ModuleNotFoundError: names the extra that a world needs.
     """
-    if target not in TARGETS:
-        raise ValueError(f"target: {target!r} is unknown; {suggest(target, list(TARGETS))}")
-    if protocol not in (*PROTOCOLS, BOTH):
+    if target not in (*TARGETS, ALL):
+        raise ValueError(f"target: {target!r} is unknown; {suggest(target, [*TARGETS, ALL])}")
+    if protocol not in (None, *PROTOCOLS, BOTH):
         known = ", ".join((*PROTOCOLS, BOTH))
         raise ValueError(f"protocol: {protocol!r} is not one of {known}")
     if trials is not None and not 2 <= trials <= MOST_TRIALS:
         raise ValueError(f"trials: expected an integer from 2 to {MOST_TRIALS}, got {trials}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed: expected an integer that is not negative, got {seed}")
+    if protocol is None:
+        protocol = INDEPENDENT.name if target in FIGURES else BOTH
     return Request(
         target,
         tuple(PROTOCOLS.values()) if protocol == BOTH else (PROTOCOLS[protocol],),
@@ -92,7 +97,7 @@ def read_request(
 
 
 def _read_worlds(target: str, worlds: Sequence[str] | None) -> tuple[str, ...]:
-    known = WORLDS.get(target, tuple(TABLES["table1"].numbers))
+    known = WORLDS["table1" if target == ALL else target]
     if worlds is None:
         return tuple(world for world in known if world in USUAL_WORLDS)
     chosen = known if tuple(worlds) == (ALL,) else tuple(dict.fromkeys(worlds))
@@ -111,12 +116,47 @@ def _read_worlds(target: str, worlds: Sequence[str] | None) -> tuple[str, ...]:
 def reproduce(request: Request) -> None:
     """Computes, prints and writes the target."""
     try:
-        TARGETS[request.target](request)
+        if request.target == ALL:
+            reproduce_all(request)
+        else:
+            for section in TARGETS[request.target](request):
+                print_section(section)
     except KeyboardInterrupt:
         raise Stopped(f"what is finished is in {request.out}; the same command goes on") from None
 
 
-def reproduce_table(request: Request) -> None:
+def reproduce_all(request: Request) -> None:
+    """Every target in a folder of its own, and a page that shows them all."""
+    sections: list[Section] = []
+    for target in EVERYTHING:
+        worlds = tuple(world for world in request.worlds if world in WORLDS[target])
+        if not worlds:
+            continue
+        part = dataclasses.replace(request, target=target, worlds=worlds, out=request.out / target)
+        if target in FIGURES and request.protocols == tuple(PROTOCOLS.values()):
+            part = dataclasses.replace(part, protocols=(INDEPENDENT,))
+        for section in TARGETS[target](part):
+            print_section(section)
+            sections.append(section)
+        write_index("OSIRIS, reproduced and corrected", sections, request.out / "index.html")
+    print("page:", request.out / "index.html")
+
+
+def reproduce_figures(request: Request) -> list[Section]:
+    """A figure under each protocol asked for."""
+    return reproduce_figure(
+        FigureRequest(
+            request.target,
+            request.worlds,
+            request.protocols,
+            request.trials,
+            request.seed,
+            request.out,
+        )
+    )
+
+
+def reproduce_table(request: Request) -> list[Section]:
     """A table of the paper under each protocol, beside what is printed."""
     from osiris_jax import plots
     from osiris_jax.paper.pictures import rmse_dots
@@ -129,22 +169,23 @@ def reproduce_table(request: Request) -> None:
     for place, result in results.items():
         notes += [f"{', '.join(place)}: {note}" for note in result.notes]
     answers = findings(found)
-    for world in request.worlds:
-        mine = [block for block in blocks if block.world == world]
-        print_table(f"{TABLES[table].title}: {world} (* best)", *tables.upright(mine, table))
     claims = finding_lines(answers)
-    print_table("What the paper finds, and what is found here", *claims, words=4)
-    print("".join(f"- {note}\n" for note in notes), end="")
     page = tables.as_markdown(blocks, table, notes)
     page += f"\n## What the paper finds\n\n{markdown(*claims)}"
     page += f"\n## What the published protocol does otherwise\n\n{tables.deviations_markdown()}"
-    write_text(out / f"{table}.md", page)
-    write_text(out / f"{table}.tex", tables.as_latex(blocks, table))
-    write_text(out / "summary.json", to_json(found))
+    files = [out / f"{table}.md", out / f"{table}.tex", out / "summary.json"]
+    for path, text in zip(
+        files, (page, tables.as_latex(blocks, table), to_json(found)), strict=True
+    ):
+        write_text(path, text)
     write_text(out / "findings.json", to_json(answer._asdict() for answer in answers))
+    shown = []
+    for world in request.worlds:
+        mine = [block for block in blocks if block.world == world]
+        shown.append(Table(f"{world} (* best)", *tables.upright(mine, table)))
+    shown.append(Table("What the paper finds, and what is found here", *claims, words=4))
     pictures = plots.save(rmse_dots(blocks, table), out, table)
-    print("tables:", out / f"{table}.md", out / f"{table}.tex", out / "summary.json")
-    print("pictures:", *pictures)
+    return [Section(table, TABLES[table].title, shown, notes, pictures, files)]
 
 
 def _table_results(request: Request) -> dict[tuple[str, str], Result]:
@@ -192,7 +233,7 @@ def _notes(blocks: Sequence[tables.Block], table: str) -> list[str]:
     return notes
 
 
-def reproduce_ablation(request: Request) -> None:
+def reproduce_ablation(request: Request) -> list[Section]:
     """Table 1 from the published protocol to the definitions, one deviation after another."""
     first, *others = ablation()
     out, found, pages = request.out, [], []
@@ -215,18 +256,28 @@ def reproduce_ablation(request: Request) -> None:
                 by_step |= {step: result.rows for step, result in results.items()}
             found += [row for step in by_step.values() for row in step]
             pages.append((name, *tables.ablation_lines(by_step)))
-    page = "# From the published protocol to the definitions\n\nEach step keeps those before it.\n"
-    for name, header, lines in pages:
-        print_table(f"{name}: each step keeps those before it", header, lines, words=2)
-        page += f"\n## {name}\n\n{markdown(header, lines)}"
+    title = "From the published protocol to the definitions"
+    shown = [
+        Table(f"{name}: each step keeps those before it", header, lines, words=2)
+        for name, header, lines in pages
+    ]
+    page = f"# {title}\n"
+    page += "".join(f"\n## {t.caption}\n\n{markdown(t.header, t.lines)}" for t in shown)
     page += f"\n## The deviations\n\n{tables.deviations_markdown()}"
-    write_text(out / "ablation.md", page)
-    write_text(out / "summary.json", to_json(found))
-    print("tables:", out / "ablation.md", out / "summary.json")
+    files = [out / "ablation.md", out / "summary.json"]
+    write_text(files[0], page)
+    write_text(files[1], to_json(found))
+    return [Section("ablation", title, shown, (), (), files)]
 
 
-TARGETS: dict[str, Callable[[Request], None]] = {
+TARGETS: dict[str, Callable[[Request], list[Section]]] = {
     **dict.fromkeys(TABLES, reproduce_table),
     "ablation": reproduce_ablation,
+    **dict.fromkeys(FIGURES, reproduce_figures),
 }
-WORLDS = {name: tuple(table.numbers) for name, table in TABLES.items()}
+WORLDS = {
+    **{name: tuple(table.numbers) for name, table in TABLES.items()},
+    "ablation": tuple(TABLES["table1"].numbers),
+    **{name: plan.all_worlds for name, plan in FIGURES.items()},
+}
+EVERYTHING = tuple(TARGETS)

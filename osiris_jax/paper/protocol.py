@@ -112,7 +112,10 @@ PROTOCOLS = {protocol.name: protocol for protocol in (PUBLISHED, INDEPENDENT)}
 
 
 def ablation() -> tuple[Protocol, ...]:
-    """From the published protocol to the definitions, one deviation after another mended."""
+    """From the published protocol to the definitions, one deviation after another mended.
+
+    The rule for undecided states goes with ddof; at the tables' levels it changes nothing.
+    """
     steps = [PUBLISHED]
     for name, fields in (
         ("independent seeds", ("seeds", "truth")),

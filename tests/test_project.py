@@ -16,7 +16,7 @@ LAYERS = [
     {"batch", "masked", "files", "terminal", "options"},
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "estimate", "diagnostics"},
-    {"io", "policies"},
+    {"io", "policies", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
     {"paper", "plots"},
@@ -24,7 +24,7 @@ LAYERS = [
 ]
 HEAVY = (
     *("pandas", "scipy", "matplotlib", "gymnax", "gymnasium"),
-    *("flax", "optax", "pyarrow", "typer", "rich"),
+    *("flax", "optax", "pyarrow", "typer", "rich", "minari", "h5py"),
 )
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import osiris_jax as oj
+from osiris_jax.behavior.calibration import calibrate
 
 BARE = ("states", "actions", "rewards", "observations", "target_probs")
 
@@ -149,6 +150,20 @@ def test_calibration_is_what_loops_find(data, folds, double):
     np.testing.assert_allclose(told.error, error, rtol=1e-9, atol=1e-12)
     steps = [loss * n for loss, n in zip(told.log_loss, told.steps, strict=True)]
     np.testing.assert_allclose(told.mean_log_loss, sum(steps) / sum(told.steps), rtol=1e-12)
+
+
+def test_every_bin_up_to_certainty():
+    rng = np.random.default_rng(2)
+    probs = np.concatenate([rng.dirichlet(np.full(NUM_ACTIONS, 0.3), 200), np.eye(NUM_ACTIONS)])
+    action = np.array([*(rng.choice(NUM_ACTIONS, p=p) for p in probs[:200]), 0, 1, 2])
+    with np.errstate(divide="ignore"):
+        told = calibrate(np.log(probs), action, np.zeros(203, int), np.full((1, 3), 1 / 3))
+    table, error = oracle.calibration([probs], [{"actions": action}], NUM_ACTIONS)
+    np.testing.assert_allclose(
+        np.stack([told.predicted, told.observed, told.count], axis=1), table, rtol=1e-9
+    )
+    np.testing.assert_allclose(told.error, error, rtol=1e-9)
+    assert told.count[-1] > 50
 
 
 def test_ratios_follow_from_the_target_that_is_there(double):

@@ -188,6 +188,14 @@ def test_without_steps_the_order_of_rows_counts(tmp_path):
         oj.read_log(path)
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_header_longer_than_is_looked_at(shift, tmp_path):
+    table = table_of(good())
+    names = {"x" * shift + "\u00e9" * 2100: 1}  # a letter of two bytes is cut in one of the two
+    path = written(table.assign(**names)[[*names, *table]], tmp_path, "log.csv")
+    assert_same(oj.read_log(path), oj.from_dataframe(table))
+
+
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
 def test_times_order_the_steps(name, tmp_path):
     table = table_of(good())
@@ -204,7 +212,7 @@ def test_times_order_the_steps(name, tmp_path):
 
 
 def test_rewards_that_begin_whole_may_end_in_fractions(tmp_path):
-    """Arrow settles a column's type on the first megabyte unless told otherwise."""
+    """A streaming reader would settle the column's type on the first megabyte."""
     rows = 200_000
     reward = np.zeros(rows)
     reward[-1] = 0.5

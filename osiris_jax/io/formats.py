@@ -143,9 +143,8 @@ def _open_csv(path: str | Path, kind: str) -> Source:
         if not data:
             raise Refused("the compressed file is empty")
         _refuse_foreign(data[:HEAD])
-    size = Path(path).stat().st_size if data is None else len(data)
     with open(path, "rb") as file:
-        header = (file.readline(HEAD) if data is None else data[:HEAD].split(b"\n")[0]).decode()
+        header = file.readline(HEAD) if data is None else data[:HEAD].split(b"\n")[0]
     parsing = csv.ParseOptions(delimiter=_delimiter(header), newlines_in_values=True)
 
     def stream() -> Any:
@@ -155,10 +154,8 @@ def _open_csv(path: str | Path, kind: str) -> Source:
         names = tuple(reader.schema.names)
 
     def read(wanted: Sequence[str]) -> dict[str, Any]:
-        # one block: Arrow settles a column's type on the first, and rewards may begin with 0
         table = csv.read_csv(
             stream(),
-            read_options=csv.ReadOptions(block_size=min(size + 1, 2**31 - 2)),
             parse_options=parsing,
             convert_options=csv.ConvertOptions(
                 include_columns=list(wanted),
@@ -172,8 +169,8 @@ def _open_csv(path: str | Path, kind: str) -> Source:
     return Source(kind, names, lambda wanted: _guarded(lambda: read(wanted), kind))
 
 
-def _delimiter(header: str) -> str:
-    return max(",;\t", key=header.count)
+def _delimiter(header: bytes) -> str:
+    return max(",;\t", key=lambda sign: header.count(sign.encode()))
 
 
 def _arrow_columns(table: pa.Table, wanted: Sequence[str]) -> dict[str, Any]:

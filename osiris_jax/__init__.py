@@ -7,6 +7,7 @@ from osiris_jax.diagnostics import omission_diagnostics
 from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.intervals import INTERVALS, intervals
 from osiris_jax.io import (
     LinearBins,
     from_arrays,
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ESTIMATORS",
+    "INTERVALS",
     "RELEVANCE",
     "SELECTION",
     "THRESHOLDS",
@@ -44,6 +46,7 @@ __all__ = [
     "from_arrays",
     "from_dataframe",
     "from_episodes",
+    "intervals",
     "make",
     "omission_diagnostics",
     "omit",

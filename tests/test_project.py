@@ -15,7 +15,7 @@ PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
     {"batch", "masked", "files", "terminal", "options"},
     {"stats", "networks", "qhat", "empirical"},
-    {"relevance", "estimators", "selection", "compose", "estimate", "diagnostics"},
+    {"relevance", "estimators", "selection", "compose", "estimate", "diagnostics", "intervals"},
     {"io", "policies"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},

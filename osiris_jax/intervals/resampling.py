@@ -8,20 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 
 MOST_GROUPS = 200
 
 
 def draw_rows(
-    key: Array, numbers: Int[Array, " resample"], num_trajectories: int
+    key: Array, numbers: Integer[Array, " resample"], num_trajectories: int
 ) -> Int[Array, "resample row"]:
     """The trajectories of the resamples of these numbers, drawn with replacement.
 
     Each is a function of the key and its own number, so that pieces do not matter.
     """
 
-    def one(number: Int[Array, ""]) -> Int[Array, " row"]:
+    def one(number: Integer[Array, ""]) -> Int[Array, " row"]:
         own = random.fold_in(key, number)
         return random.randint(own, (num_trajectories,), 0, num_trajectories)
 
@@ -43,7 +43,7 @@ def rows_without_groups(num_trajectories: int) -> list[np.ndarray]:
     ]
 
 
-def pieces(resamples: int, bytes_of_one: int, memory: int) -> Iterator[Int[Array, " resample"]]:
+def pieces(resamples: int, bytes_of_one: int, memory: int) -> Iterator[Array]:
     """Numbers of resamples in pieces of one length that fit the memory, the last one padded."""
     most = int(np.clip(memory // max(bytes_of_one, 1), 1, resamples))
     step = -(-resamples // -(-resamples // most))

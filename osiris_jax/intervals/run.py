@@ -211,7 +211,7 @@ def plan_all(
 def _refuse_by_trajectory(label: str, options: dict[str, Any]) -> None:
     """Raises a ValueError for arrays by trajectory, which would not follow resampled ones."""
     gathers = parse_name(label)[0] not in BY_COUNTS
-    for name, by_trajectory in (("q_steps", True), ("keep", np.ndim(options.get("keep")) == 2)):
+    for name, by_trajectory in (("q_steps", True), ("keep", np.ndim(options.get("keep", 0)) == 2)):
         if options.get(name) is not None and by_trajectory and gathers:
             raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
 

@@ -28,6 +28,7 @@ from osiris_jax.intervals.methods import NEEDS
 from osiris_jax.intervals.resampling import draw_rows, rows_without_groups
 from osiris_jax.intervals.run import check_numbers, plan_all
 from osiris_jax.intervals.welch import Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.relevance.samples import WEIGHTINGS
 
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
@@ -126,6 +127,8 @@ class Coverage:
         if not self.estimators:
             raise ValueError("estimators: none given")
         check_methods(self.methods)
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         check_numbers(self.confidence, self.resamples)
         if not self._pairs(self._plans(world.rollout(random.key(0), 2))):
             raise ValueError("methods: none of these is for any of the estimators")

@@ -8,6 +8,7 @@ from osiris_jax.diagnostics import omission_diagnostics
 from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.intervals import INTERVALS, intervals
 from osiris_jax.io import (
     LinearBins,
     from_arrays,
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ESTIMATORS",
+    "INTERVALS",
     "RELEVANCE",
     "SELECTION",
     "THRESHOLDS",
@@ -52,6 +54,7 @@ __all__ = [
     "from_episodes",
     "from_minari",
     "from_scope_rl",
+    "intervals",
     "load_log",
     "make",
     "omission_diagnostics",

@@ -3,15 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to, pad_to_bucket, trim
+from osiris_jax.behavior import fit_behavior
 from osiris_jax.diagnostics import omission_diagnostics
 from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.intervals import INTERVALS, intervals
 from osiris_jax.io import (
     LinearBins,
     from_arrays,
     from_dataframe,
     from_episodes,
+    from_minari,
+    from_scope_rl,
+    load_log,
+    read_log,
     with_policies,
     with_states,
 )
@@ -28,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ESTIMATORS",
+    "INTERVALS",
     "RELEVANCE",
     "SELECTION",
     "THRESHOLDS",
@@ -41,14 +48,20 @@ __all__ = [
     "bucket_length",
     "choose_level",
     "estimate",
+    "fit_behavior",
     "from_arrays",
     "from_dataframe",
     "from_episodes",
+    "from_minari",
+    "from_scope_rl",
+    "intervals",
+    "load_log",
     "make",
     "omission_diagnostics",
     "omit",
     "pad_to",
     "pad_to_bucket",
+    "read_log",
     "relevance_pvalues",
     "trim",
     "with_policies",

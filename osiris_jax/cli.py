@@ -247,6 +247,54 @@ def calibrate(
     run(calibration, out)
 
 
+@app.command()
+def coverage(
+    world: Annotated[str, typer.Option(help="A tabular world.")] = "dilly-dallying",
+    trials: Annotated[int, typer.Option(help="Independent data sets.")] = 2000,
+    sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
+    estimators: Annotated[str, typer.Option(help="is,wis,osirwis")] = "is,wis,osirwis",
+    methods: Annotated[
+        str, typer.Option(help="all, or of: percentile,bca,t,bernstein,hoeffding,hcope")
+    ] = "all",
+    relevance: Annotated[str | None, typer.Option(help="Test of osir...: welch.")] = None,
+    alpha: Annotated[str, typer.Option(help="Level of relevance, or auto.")] = "0.05",
+    threshold: Annotated[
+        float | None, typer.Option(help="Level of effect and nn-q instead.")
+    ] = None,
+    weighting: Annotated[str, typer.Option(help="to-go, future or none.")] = "to-go",
+    discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of all data.")] = 0,
+    out: OutOption = Path("runs/coverage"),
+) -> None:
+    """How often intervals contain the truth, over many data sets of a tabular world.
+
+    Example: osiris-jax coverage --world dilly-dallying --trials 2000 --sizes 25,100
+    --estimators is,wis,osirwis --methods percentile,bca,t --out runs/coverage
+    """
+    from osiris_jax.commands.coverage import coverage as run
+    from osiris_jax.intervals import INTERVALS
+    from osiris_jax.study.coverage import Coverage
+
+    study = Coverage(
+        world=world,
+        trials=trials,
+        sizes=_numbers("sizes", sizes, int) or (),
+        estimators=_words(estimators) or (),
+        methods=tuple(INTERVALS) if methods == "all" else _words(methods) or (),
+        relevance=relevance,
+        alpha=(_levels(alpha) or (alpha,))[0],
+        threshold=threshold,
+        weighting=weighting,
+        discount=discount,
+        confidence=confidence,
+        resamples=resamples,
+        seed=seed,
+    )
+    run(study, out)
+
+
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],

@@ -65,11 +65,48 @@ def estimate(
       >>> oj.estimate(batch, "wis", relevance="welch", alpha=0.05)    # OSIRWIS
       >>> oj.estimate(batch, "osirwis", weighting="none", alpha="auto")
     """
+    plan = plan_estimate(
+        batch,
+        estimator,
+        relevance=relevance,
+        alpha=alpha,
+        threshold=threshold,
+        discount=discount,
+        weighting=weighting,
+        ddof=ddof,
+        max_kept=max_kept,
+        levels=levels,
+        key=key,
+        **options,
+    )
+    return follow(batch, plan)
+
+
+def plan_estimate(
+    batch: TrajectoryBatch,
+    estimator: str,
+    *,
+    relevance: str | None = None,
+    alpha: Any = 0.05,
+    threshold: Any = None,
+    discount: Any = 1.0,
+    weighting: str = "to-go",
+    ddof: Any = 1,
+    max_kept: Any = None,
+    levels: Any = None,
+    key: Array | None = None,
+    **options: Any,
+) -> Plan:
+    """The arguments of `estimate`, checked: what to `follow` on this data set and others."""
     plain_name, omits = parse_name(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
     level = _level(relevance, alpha, threshold)
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
-    plan = _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
+    return _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
+
+
+def follow(batch: TrajectoryBatch, plan: Plan) -> Array:
+    """The estimate of a plan on a data set, which may be another than it was made for."""
     if plan.names["method"] is not None:
         return _choose(batch, *plan.arguments, **plan.names).value
     return _estimate(batch, *plan.arguments, **plan.names)
@@ -149,7 +186,7 @@ def relevance_pvalues(
     return _pvalues(batch, bind(function, settings, batch.dtype), test=test)
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """Arguments of the compiled functions: arrays, and the names that select the code."""
 
     arguments: tuple
@@ -165,7 +202,7 @@ def _plan(
     max_kept: Any,
     common: dict[str, Any],
     options: dict[str, Any],
-) -> _Plan:
+) -> Plan:
     """Checks everything before anything is computed."""
     check_batch(batch)
     if estimator not in WITHOUT_RATIOS or relevance is not None:
@@ -189,7 +226,7 @@ def _plan(
     bound += [None] * (3 - len(bound))
     most = None if max_kept is None else traced("max_kept", max_kept, batch.dtype)
     arguments = (traced(name, level, batch.dtype), most, *bound)
-    return _Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
+    return Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
 
 
 def _level(relevance: str | None, alpha: Any, threshold: Any) -> Any:

@@ -271,6 +271,39 @@ def calibration(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     return figure
 
 
+def coverage(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Coverage over the size with standard errors: a panel for each estimator, a line by method.
+
+    The dashed line is the confidence that the intervals claim.
+    """
+    estimators = list(dict.fromkeys(row["estimator"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    palette = itertools.cycle((BLUE, ORANGE, GREEN, RED, GREY, "#CC79A7"))
+    colours = dict(zip(methods, palette, strict=False))
+    marks = dict(zip(methods, itertools.cycle("osD^vx"), strict=False))
+    sizes = sorted({row["size"] for row in rows})
+    figure, axes = canvas(max(COLUMN, 1.9 * len(estimators) + 1), 2.6, columns=len(estimators))
+    lowest = min((row["coverage"] for row in rows if np.isfinite(row["coverage"])), default=0.0)
+    for axis, estimator in zip(axes, estimators, strict=True):
+        for method in methods:
+            same = [r for r in rows if (r["estimator"], r["method"]) == (estimator, method)]
+            line = sorted(same, key=lambda row: row["size"])
+            x, y, error = ([row[k] for row in line] for k in ("size", "coverage", "coverage_se"))
+            style = {"color": colours[method], "marker": marks[method], "ms": 3, "lw": 1}
+            axis.errorbar(x, y, error, capsize=2, label=method, **style)
+        axis.axhline(rows[0]["confidence"], color="black", lw=0.8, ls="--", label="claimed")
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
+        axis.set_ylim(min(0.8, lowest - 0.03), 1.01)
+        axis.set_title(estimator, fontsize=8)
+        axis.set_xlabel("trajectories N", fontsize=8)
+    axes[0].set_ylabel("share of intervals with the truth", fontsize=8)
+    axes[-1].legend(fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.suptitle(title, fontsize=9)
+    return figure
+
+
 def _gap_label(gap: tuple[float, float]) -> str:
     above, up_to = gap
     if up_to <= 1e-6:

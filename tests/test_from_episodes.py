@@ -311,7 +311,6 @@ BAD = [
     ("no actions", dropping("actions"), "actions: missing"),
     ("no states", dropping("states", "observations"), "states: missing, .* observations"),
     ("only target_prob", dropping("log_ratio", *WIDE, "behavior_prob"), "behavior_prob: missing"),
-    ("only target_probs", dropping("log_ratio", "behavior_probs", *NARROW), "behavior_prob: miss"),
     ("empty episode", lambda _: [{key: [] for key in good()[0]}], "rewards: empty trajectory 0"),
     ("no steps", one_of(states=[], actions=[], rewards=[]), "rewards: empty trajectory 0"),
     ("short", entry(1, actions=[1]), "actions: 1 steps where rewards has 2.*trajectory 1, step 1"),
@@ -341,6 +340,14 @@ BAD = [
         good(drop=NARROW)[0] | {"behavior_probs": [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [1, 0, 0]]}],
      "behavior_probs: 0 for the logged action.* at trajectory 0, step 1"),
 ]  # fmt: skip
+
+
+def test_a_target_without_a_behaviour_policy_loads_without_ratios():
+    batch = oj.from_episodes(good(drop=["log_ratio", "behavior_probs", *NARROW]))
+    np.testing.assert_allclose(batch.target_probs[0], good()[0]["target_probs"])
+    assert batch.log_ratio is None
+    with pytest.raises(ValueError, match="needs `log_ratio`, which this batch lacks"):
+        oj.estimate(batch, "wis")
 
 
 @pytest.mark.parametrize(("mutate", "message"), [pytest.param(*row, id=id) for id, *row in BAD])

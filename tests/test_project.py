@@ -15,8 +15,9 @@ PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
     {"batch", "masked", "files", "terminal", "options"},
     {"stats", "networks", "qhat", "empirical"},
-    {"relevance", "estimators", "selection", "compose", "estimate", "diagnostics", "weights"},
-    {"io", "policies"},
+    {"relevance", "estimators", "selection", "compose", "estimate"}
+    | {"diagnostics", "weights", "intervals"},
+    {"io", "policies", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
     {"paper", "plots"},
@@ -24,7 +25,7 @@ LAYERS = [
 ]
 HEAVY = (
     *("pandas", "scipy", "matplotlib", "gymnax", "gymnasium"),
-    *("flax", "optax", "pyarrow", "typer", "rich"),
+    *("flax", "optax", "pyarrow", "typer", "rich", "minari", "h5py"),
 )
 
 

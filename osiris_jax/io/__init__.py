@@ -3,13 +3,23 @@
 from osiris_jax.io.annotate import LinearBins, with_policies, with_states
 from osiris_jax.io.arrays import from_arrays
 from osiris_jax.io.episodes import from_episodes
+from osiris_jax.io.minari import from_minari
+from osiris_jax.io.policy_files import load_policy
+from osiris_jax.io.read import Log, load_log, read_log
+from osiris_jax.io.scope_rl import from_scope_rl
 from osiris_jax.io.table import from_dataframe
 
 __all__ = [
     "LinearBins",
+    "Log",
     "from_arrays",
     "from_dataframe",
     "from_episodes",
+    "from_minari",
+    "from_scope_rl",
+    "load_log",
+    "load_policy",
+    "read_log",
     "with_policies",
     "with_states",
 ]

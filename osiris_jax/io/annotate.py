@@ -36,6 +36,13 @@ def with_policies(
     Example:
       >>> oj.with_policies(batch, target=lambda states: table[states])
     """
+    return annotated(batch, target=target, behavior=behavior, ratios=True)
+
+
+def annotated(
+    batch: TrajectoryBatch, *, target: Policy | Any, behavior: Policy | Any, ratios: bool
+) -> TrajectoryBatch:
+    """As `with_policies`; unless `ratios` must be known, the target's probabilities will do."""
     mask = np.asarray(batch.mask)
     lengths = mask.sum(1)
     fields = {
@@ -49,9 +56,10 @@ def with_policies(
         names["behavior_probs"] = "behavior"
         fields["behavior_probs"] = _probabilities(behavior, fields, "behavior")
     else:
-        if batch.behavior_probs is None and batch.behavior_log_prob is None:
+        if ratios and batch.behavior_probs is None and batch.behavior_log_prob is None:
             raise ValueError(
-                "behavior: the log has no behaviour probabilities; give the policy that made it"
+                "behavior: the log has no behaviour probabilities; give the policy that made it, "
+                "or fit it by fit_behavior"
             )
         if batch.behavior_probs is not None:
             fields["behavior_probs"] = np.asarray(batch.behavior_probs)[mask]

@@ -26,6 +26,7 @@ WIDE_FIELDS = ("observation", "behavior_probs", "target_probs")
 FIELDS = (*INTEGER_FIELDS, *FLOAT_FIELDS, *WIDE_FIELDS)
 PROBABILITY_SLACK = 1e-3
 LARGEST_ID = 2**31 - 2
+MOST_CELLS = 2**31 - 1  # what 32-bit indices reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +123,15 @@ def to_batch(
     target = logged_log_prob(columns, checked, "target")
     log_ratio = checked.get("log_ratio")
     if log_ratio is None and behavior is not None and target is not None:
-        log_ratio = _log_ratio(target, behavior, float_type)
+        log_ratio = log_ratio_of(target, behavior, float_type)
 
     longest = int(columns.lengths.max())
     padded = num_steps or (bucket_length(longest) if bucket else longest)
+    if len(columns.lengths) * padded > MOST_CELLS:
+        raise ValueError(
+            f"{columns.name('episode')}: {len(columns.lengths)} trajectories, padded to the "
+            f"longest, {padded} steps, are more cells than fit; cut the longest"
+        )
     mask = np.arange(padded) < columns.lengths[:, None]
 
     def pad(column: np.ndarray | None, kind: Any = float_type):
@@ -150,7 +156,7 @@ def to_batch(
     )
 
 
-def _log_ratio(target: np.ndarray, behavior: np.ndarray, float_type: np.dtype) -> np.ndarray:
+def log_ratio_of(target: np.ndarray, behavior: np.ndarray, float_type: np.dtype) -> np.ndarray:
     """log pi_e - log pi_b, exactly 0 where rounding alone keeps the two apart.
 
     Relevance tests split on the sign, and a log's probabilities may have been rounded differently.
@@ -250,7 +256,7 @@ def _check_required(columns: Columns, checked: Mapping[str, np.ndarray]) -> None
             "one of the two is needed"
         )
     has_behavior = {"behavior_prob", "behavior_probs", "log_ratio"} & checked.keys()
-    if {"target_prob", "target_probs"} & checked.keys() and not has_behavior:
+    if "target_prob" in checked and "target_probs" not in checked and not has_behavior:
         raise ValueError(
             f"{columns.name('behavior_prob')}: missing, and needed beside the target's probability"
         )

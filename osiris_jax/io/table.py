@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,51 +62,87 @@ def from_dataframe(
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
         raise ValueError(f"{twice}: this column appears twice")
-    if not len(table):
-        raise ValueError("episode: the table has no rows")
-    try:
-        trajectory, episodes = pd.factorize(table["episode"])
-    except TypeError as error:
-        raise ValueError(f"episode: expected labels such as numbers or text: {error}") from None
-    for row in np.flatnonzero(trajectory < 0):
-        raise ValueError(f"episode: missing at row {row} (step {table['step'].iloc[row]})")
-
-    def label_of(number: int) -> str:
-        label = episodes[number]
-        label = label.item() if isinstance(label, np.generic) else label
-        return f"trajectory {number} (episode {label!r})"
-
-    step = _steps(table["step"], lambda row: f"{label_of(trajectory[row])}, row {row}")
-    order = np.lexsort((step, trajectory))
-    sorted_trajectory, sorted_step = trajectory[order], step[order]
-    lengths = np.bincount(trajectory)
     fields = {
-        field: _numbers(table[field])[order]
+        field: numbers(table[field])
         for field in (*INTEGER_FIELDS, *FLOAT_FIELDS)
         if field in table.columns
     }
     for field, prefix in WIDE_PREFIX.items():
         names = _wide_names(table, prefix)
         if names:
-            fields[field] = np.stack([_numbers(table[name]) for name in names], axis=1)[order]
-    columns = Columns(
+            fields[field] = np.stack([numbers(table[name]) for name in names], axis=1)
+    batch, _ = rows_to_batch(
+        table["episode"],
+        table["step"],
         fields,
-        lengths,
-        lambda index: f"{label_of(sorted_trajectory[index])}, step {sorted_step[index]}",
         name=lambda field: f"{WIDE_PREFIX[field]}_*" if field in WIDE_PREFIX else field,
+        num_states=num_states,
+        num_actions=num_actions,
+        dtype=dtype,
+        bucket=bucket,
+    )
+    return batch
+
+
+def rows_to_batch(
+    episode: Any,
+    step: Any,
+    fields: Mapping[str, np.ndarray],
+    *,
+    name: Callable[[str], str] = str,
+    **options: Any,
+) -> tuple[TrajectoryBatch, Any]:
+    """A batch from columns with one entry per row, and the label of each trajectory.
+
+    Args:
+      episode: label of each row's episode.
+      step: its step.
+      fields: [row] or [row, width] by field.
+      name: what errors call a field, `episode` and `step` included.
+      **options: of `to_batch`.
+    """
+    import pandas as pd
+
+    if not len(episode):
+        raise ValueError(f"{name('episode')}: the table has no rows")
+    try:
+        trajectory, episodes = pd.factorize(episode)
+    except TypeError as error:
+        raise ValueError(
+            f"{name('episode')}: expected labels such as numbers or text: {error}"
+        ) from None
+    for row in np.flatnonzero(trajectory < 0):
+        raise ValueError(f"{name('episode')}: missing at row {row} (step {step.iloc[row]})")
+
+    def label_of(number: int) -> str:
+        label = episodes[number]
+        label = label.item() if isinstance(label, np.generic) else label
+        return f"trajectory {number} (episode {label!r})"
+
+    whole = _steps(step, lambda row: f"{label_of(trajectory[row])}, row {row}", name)
+    order = np.lexsort((whole, trajectory))
+    sorted_trajectory, sorted_step = trajectory[order], whole[order]
+    columns = Columns(
+        {field: column[order] for field, column in fields.items()},
+        np.bincount(trajectory),
+        lambda index: f"{label_of(sorted_trajectory[index])}, step {sorted_step[index]}",
+        name=name,
     )
     _check_steps(columns, sorted_trajectory, sorted_step)
-    return to_batch(
-        columns, num_states=num_states, num_actions=num_actions, dtype=dtype, bucket=bucket
-    )
+    return to_batch(columns, **options), pd.Index(episodes)
 
 
 def _listed(table: pd.DataFrame) -> str:
     return ", ".join(map(str, table.columns)) or "none"
 
 
-def _numbers(series: Any) -> np.ndarray:
+def numbers(series: Any) -> np.ndarray:
     """The column as NumPy numbers, pandas' missing values as NaN; text stays text."""
+    categories = getattr(series.dtype, "categories", None)
+    if categories is not None and categories.dtype.kind in "fiu":
+        # by code: one entry after another would take a second for a million
+        values = np.append(categories.to_numpy(dtype=np.float64), np.nan)
+        return values[series.cat.codes.to_numpy()]
     if series.dtype.kind in "fiub":
         if series.hasnans:
             return series.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -113,8 +150,8 @@ def _numbers(series: Any) -> np.ndarray:
     return series.to_numpy(dtype=object)
 
 
-def _steps(series: Any, place: Place) -> np.ndarray:
-    columns = Columns({"step": _numbers(series)}, np.array([len(series)]), place)
+def _steps(series: Any, place: Place, name: Callable[[str], str]) -> np.ndarray:
+    columns = Columns({"step": numbers(series)}, np.array([len(series)]), place, name)
     step = check_numbers(columns, "step")
     if step.dtype.kind == "f":
         whole = (np.abs(step) < 2**53) & (step == np.floor(step))

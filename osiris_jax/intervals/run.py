@@ -1,0 +1,332 @@
+"""`intervals`: estimates of one data set with intervals by several methods."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax import compose, selection
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimate import DEFAULT_RELEVANCE, Plan, check_batch, follow, plan_estimate
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.intervals import checks
+from osiris_jax.intervals.forms import (
+    BY_COUNTS,
+    Prepared,
+    Trajectories,
+    prepare,
+    recipe,
+    terms,
+    values_of_rows,
+)
+from osiris_jax.intervals.methods import INTERVALS, NEEDS, Interval, Sample
+from osiris_jax.intervals.resampling import draw_rows, pieces, rows_without_groups
+from osiris_jax.intervals.welch import SLOTS, Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.options import keywords, refuse_unknown, traced
+from osiris_jax.relevance import THRESHOLDS
+from osiris_jax.selection import AUTO, SELECTION
+
+DEFAULT_METHODS = ("percentile", "bca")
+MEMORY = 2**29
+_DRAWS = 2**32 - 11
+_OF_OMISSION = ("max_kept", "levels")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimated:
+    """An estimate with its intervals.
+
+    Attributes:
+      estimator: as it was asked for.
+      value: the estimate.
+      intervals: method -> (low, high).
+      standard_error: the standard deviation of the resamples; NaN without resamples.
+      resampled: [resample] the estimate of every resample, NaN where it is undefined.
+      undefined: how many of them are.
+      confidence: of the intervals.
+    """
+
+    estimator: str
+    value: float
+    intervals: dict[str, Interval]
+    standard_error: float
+    resampled: np.ndarray
+    undefined: int
+    confidence: float
+
+    def __str__(self) -> str:
+        shown = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.intervals.items()]
+        lost = f", {self.undefined} resamples undefined" if self.undefined else ""
+        return f"{self.estimator}: {self.value:.4g} ({'; '.join(shown)}{lost})"
+
+
+def intervals(
+    batch: TrajectoryBatch,
+    estimators: str | Sequence[str],
+    *,
+    methods: str | Sequence[str] = DEFAULT_METHODS,
+    relevance: str | None = None,
+    alpha: Any = 0.05,
+    threshold: Any = None,
+    discount: Any = 1.0,
+    weighting: str = "to-go",
+    ddof: Any = 1,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    key: Array | None = None,
+    memory: int = MEMORY,
+    weight_bound: float | None = None,
+    return_bounds: tuple[float, float] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Estimated]:
+    """Estimates with intervals; trajectories are resampled, and relevance is found anew in each.
+
+    All estimators see the same resamples, so those of two can be compared. Methods that resample
+    hold approximately, and badly where a few weights dominate. `hoeffding`, `bernstein` and
+    `hcope` hold always, if the bounds do and the behaviour can do all that the target does.
+
+    Args:
+      batch: the data, with ratios; [traj, time].
+      estimators: one name or several, as for `estimate`; omission for those that begin with "osir".
+      methods: names in `INTERVALS`. "t" is for mc, is, pdis and, by its linear part, wis;
+        "bernstein", "hoeffding" and "hcope" are for mc, is and pdis.
+      relevance, alpha, threshold, discount, weighting, ddof: as for `estimate`.
+      confidence: of each interval, in (0, 1); of "hcope", whose high is inf, that of the low.
+      resamples: of the bootstrap.
+      key: a `jax.random.key`, consumed; key(0) if None.
+      memory: bytes that arrays of resamples may take at a time.
+      weight_bound: the largest weight that any trajectory could have; for pdis also any part of
+        one from its start. Not the largest in the data.
+      return_bounds: the smallest and the largest return that any trajectory could have; for pdis
+        the smallest sum of its negative rewards and the largest of its positive ones.
+      progress: called with (stage, done, total).
+      **options: further options of the estimators or the test, by name; each gets those it has.
+
+    Returns:
+      Name of the estimator -> `Estimated`.
+
+    Example:
+      >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)
+      >>> found["osirwis"].value, found["osirwis"].intervals["bca"]
+    """
+    labels = (estimators,) if isinstance(estimators, str) else tuple(estimators)
+    if not labels:
+        raise ValueError("estimators: none given")
+    wanted = checks.check_methods(methods)
+    check_batch(batch)
+    check_numbers(confidence, resamples, memory)
+    checks.check_bounds(weight_bound, return_bounds)
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
+    settings |= {"weighting": weighting, "ddof": ddof}
+    plans = plan_all(batch, labels, relevance, settings, options)
+    for label, plan in plans.items():
+        _check_plan(label, plan, settings["discount"], batch, wanted, weight_bound, return_bounds)
+    engine = Engine(batch, plans, memory)
+    needs = frozenset().union(*(NEEDS[name] for name in wanted))
+    empty = dict.fromkeys(labels, np.zeros(0))
+    draws = random.fold_in(key, _DRAWS)
+    resampled = engine.resampled(draws, resamples, progress) if "resampled" in needs else empty
+    left_out = engine.left_out() if "left_out" in needs else empty
+    known = {"weight_bound": weight_bound, "return_bounds": return_bounds}
+    return {
+        label: _estimated(
+            label,
+            engine.sample(label, resampled[label], left_out[label], **known),
+            wanted,
+            confidence,
+        )
+        for label in labels
+    }
+
+
+def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:
+    found = {}
+    for name in methods:
+        low, high = INTERVALS[name](sample, confidence)
+        found[name] = Interval(float(low), float(high))
+    values = np.asarray(sample.resampled)
+    defined = values[np.isfinite(values)]
+    return Estimated(
+        estimator=label,
+        value=float(sample.value),
+        intervals=found,
+        standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
+        resampled=values,
+        undefined=int(np.isnan(values).sum()),
+        confidence=float(confidence),
+    )
+
+
+def check_numbers(confidence: Any, resamples: Any, memory: Any = MEMORY) -> None:
+    """Raises a ValueError that names the number that is wrong."""
+    if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
+        raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
+    for name, number, least in (("resamples", resamples, 2), ("memory", memory, 1)):
+        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not whole or number < least:
+            raise ValueError(f"{name}: expected a whole number, {least} or more, got {number!r}")
+
+
+def plan_all(
+    batch: TrajectoryBatch,
+    labels: Sequence[str],
+    relevance: str | None,
+    settings: dict[str, Any],
+    options: dict[str, Any],
+) -> dict[str, Plan]:
+    """The plan of every estimator, which gets those options that it, or its test, has."""
+    functions, plans = {}, {}
+    for label in labels:
+        plain_name, omits = parse_name(label)
+        functions[label] = [ESTIMATORS[plain_name]]
+        if omits:
+            test = DEFAULT_RELEVANCE if relevance is None else relevance
+            functions[label].append(compose.test_for(plain_name, test))
+            functions[label] += _choosers(settings["alpha"])
+    common = {name: value for name, value in options.items() if name not in _OF_OMISSION}
+    refuse_unknown(common, [f for functions_of in functions.values() for f in functions_of])
+    for label in labels:
+        known = {name for function in functions[label] for name in keywords(function)}
+        omits = parse_name(label)[1]
+        own = {n: v for n, v in options.items() if n in known or (omits and n in _OF_OMISSION)}
+        kept = settings if omits else {k: v for k, v in settings.items() if k != "threshold"}
+        kept = kept if omits else kept | {"alpha": 1.0}
+        plans[label] = plan_estimate(
+            batch, label, relevance=relevance if omits else None, **kept, **own
+        )
+        _refuse_by_trajectory(label, own)
+    return plans
+
+
+def _refuse_by_trajectory(label: str, options: dict[str, Any]) -> None:
+    """Raises a ValueError for arrays by trajectory, which would not follow resampled ones."""
+    gathers = parse_name(label)[0] not in BY_COUNTS
+    for name, by_trajectory in (("q_steps", True), ("keep", np.ndim(options.get("keep", 0)) == 2)):
+        if options.get(name) is not None and by_trajectory and gathers:
+            raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
+
+
+def _choosers(alpha: Any) -> list[Callable]:
+    """The method that chooses the level, if one does."""
+    name = selection.DEFAULT_METHOD if isinstance(alpha, str) and alpha == AUTO else alpha
+    return [SELECTION[name]] if isinstance(name, str) and name in SELECTION else []
+
+
+def _check_plan(
+    label: str,
+    plan: Plan,
+    discount: Any,
+    batch: TrajectoryBatch,
+    methods: Iterable[str],
+    weight_bound: Any,
+    return_bounds: Any,
+) -> None:
+    if plan.arguments[0].ndim and plan.names["method"] is None:
+        name = "threshold" if plan.names["relevance"] in THRESHOLDS else "alpha"
+        raise ValueError(f"{name}: expected one number, got {plan.arguments[0].shape}")
+    for name in methods:
+        checks.check_method(name, label, plan, weight_bound, return_bounds)
+        if name in checks.GUARANTEED:
+            estimator = plan.names["estimator"] or ""
+            checks.check_data(batch, estimator, discount, weight_bound, return_bounds)
+
+
+class Engine:
+    """The estimates of one data set and of its resamples."""
+
+    def __init__(self, batch: TrajectoryBatch, plans: dict[str, Plan], memory: int = MEMORY):
+        self.batch, self.plans, self.memory = batch, plans, memory
+        self.arguments = {label: plan.arguments for label, plan in plans.items()}
+        itemsize = batch.dtype.itemsize
+        fits = 2 * len(batch.reward) * batch.num_states * itemsize <= memory
+        self.recipes = tuple(recipe(label, plan, fits) for label, plan in plans.items())
+        self.sizes: Sizes | None = None
+        if any(one.tests_again for one in self.recipes):
+            by_group = np.asarray(_by_group(batch))[None]
+            self.sizes = plan_sizes(by_group, len(batch.reward), itemsize, memory)
+        self.prepared: Prepared = _prepare(
+            batch, self.arguments, recipes=self.recipes, sizes=self.sizes
+        )
+
+    @property
+    def bytes_of_one(self) -> int:
+        """What one resample takes while it is computed, roughly."""
+        rows, steps = self.batch.mask.shape
+        blocks, columns, _ = self.sizes or Sizes(0, 0, 0)
+        items = 16 * rows + 16 * steps + 4 * SLOTS * blocks + 40 * columns
+        return self.batch.dtype.itemsize * (items + 20 * self.batch.num_states)
+
+    def values(self, rows: Any) -> dict[str, np.ndarray]:
+        """Label -> [resample] estimates of the trajectories in these rows."""
+        found = _values(
+            self.batch, self.prepared, self.arguments, jnp.asarray(rows), recipes=self.recipes
+        )
+        return {label: np.asarray(x, np.float64) for label, x in found.items()}
+
+    def resampled(
+        self, key: Array, resamples: int, progress: Progress | None = None
+    ) -> dict[str, np.ndarray]:
+        """Label -> [resample] estimates of data sets drawn with replacement."""
+        parts = []
+        for numbers in pieces(resamples, self.bytes_of_one, self.memory):
+            parts.append(self.values(_draw(key, numbers, number=len(self.batch.reward))))
+            if progress is not None:
+                progress("resamples", min(int(numbers[-1]) + 1, resamples), resamples)
+        return _joined(parts, resamples)
+
+    def left_out(self) -> dict[str, np.ndarray]:
+        """Label -> [group] estimates of the data without each group; [0] if none would be left."""
+        parts = []
+        for rows in rows_without_groups(len(self.batch.reward)):
+            if not rows.shape[1]:
+                return dict.fromkeys(self.plans, np.zeros(0))
+            for numbers in pieces(len(rows), self.bytes_of_one, self.memory):
+                places = np.minimum(np.asarray(numbers), len(rows) - 1)
+                found = self.values(rows[places])
+                parts.append({k: v[: len(rows) - int(numbers[0])] for k, v in found.items()})
+        return _joined(parts)
+
+    def sample(self, label: str, resampled: Any, left_out: Any, **known: Any) -> Sample:
+        """What the methods may look at."""
+        value = follow(self.batch, self.plans[label])
+        parts = self.prepared.parts.get(label)
+        own = {}
+        if isinstance(parts, Trajectories):
+            estimator = self.plans[label].names["estimator"] or ""
+            of_terms, weights = _terms(parts, estimator=estimator)
+            own = {"terms": np.asarray(of_terms, np.float64)}
+            own["weights"] = np.asarray(weights, np.float64)
+        return Sample(
+            estimator=self.plans[label].names["estimator"] or "",
+            value=np.asarray(value, np.float64),
+            resampled=resampled,
+            left_out=left_out,
+            rounding=float(jnp.finfo(self.batch.dtype).eps),
+            **own,
+            **known,
+        )
+
+
+def _joined(parts: list[dict[str, np.ndarray]], number: int | None = None) -> dict[str, np.ndarray]:
+    return {label: np.concatenate([part[label] for part in parts])[:number] for label in parts[0]}
+
+
+_by_group = jax.jit(trajectories_by_group)
+_prepare = jax.jit(prepare, static_argnames=("recipes", "sizes"))
+_values = jax.jit(values_of_rows, static_argnames="recipes")
+_terms = jax.jit(terms, static_argnames="estimator")
+
+
+@partial(jax.jit, static_argnames="number")
+def _draw(key: Array, numbers: Array, *, number: int) -> Array:
+    return draw_rows(key, numbers, number)

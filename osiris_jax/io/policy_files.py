@@ -1,0 +1,90 @@
+"""Policies kept in files: a saved Q-network, or a table of probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.files import read_arrays
+from osiris_jax.io.annotate import annotated
+from osiris_jax.io.guess import Say
+from osiris_jax.policies import EpsilonGreedy, Tabular
+
+
+def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Tabular:
+    """The policy in an .npz: what `save_network` wrote, or one array of probabilities.
+
+    Args:
+      path: of a Q-network, read as epsilon-greedy; or of a table [state, action], called `table`
+        or the only array there is.
+      epsilon: of a network: the probability of a uniformly random action.
+
+    Raises:
+      ValueError: names the file and what is wrong with it.
+    """
+    if not (isinstance(epsilon, int | float) and 0 <= epsilon <= 1):
+        raise ValueError(f"epsilon: must be in [0, 1], got {epsilon!r}")
+    arrays = read_arrays(path)
+    if "scale" in arrays:
+        from osiris_jax.networks import load_network
+
+        return EpsilonGreedy(load_network(path), epsilon)
+    table = arrays.get("table", next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if table is None or table.ndim != 2 or table.dtype.kind not in "fiu":
+        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+        raise ValueError(
+            f"{path}: expected a saved network, or a table of probabilities [state, action] "
+            f"called `table`; there is {found}"
+        )
+    return Tabular(table)
+
+
+def with_given_policies(
+    batch: TrajectoryBatch, target: Any, behavior: Any, epsilons: tuple[float, float], say: Say
+) -> TrajectoryBatch:
+    """The batch with the policies that were given, as functions, tables or files; None for none.
+
+    Without a behaviour policy and without logged probabilities the ratios stay unknown, and
+    `say` is told.
+    """
+    if target is None:
+        if behavior is not None:
+            raise ValueError("behavior: a ratio needs a target policy too; give target")
+        policy = None
+    else:
+        policy = _opened(batch, target, epsilons[0], "target", say)
+        maker = _opened(batch, behavior, epsilons[1], "behavior", say)
+        batch = annotated(batch, target=policy, behavior=maker, ratios=False)
+    if batch.log_ratio is None:
+        lacking = "target" if policy is None and batch.target_probs is None else "behavior"
+        say(_LACKING[lacking])
+    return batch
+
+
+_LACKING = {
+    "target": "target: the log says nothing of the policy to evaluate; give it by with_policies",
+    "behavior": "behavior: the log has no probabilities of its own actions; fit_behavior fits them",
+}
+
+
+def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say: Say) -> Any:
+    if not isinstance(policy, str | Path):
+        return policy
+    opened = load_policy(policy, epsilon=epsilon)
+    if isinstance(opened, Tabular):
+        states, actions = opened.table.shape
+        say(f"{name}: {policy}, a table of {states} states and {actions} actions, looked up by id")
+        # the table itself, whose lookup names what is wrong
+        return opened.table
+    network: Any = opened.q
+    width = len(network.scale)
+    if batch.observation is None:
+        raise ValueError(f"{name}: the network in {policy} reads observations, the log has none")
+    if batch.observation.shape[-1] != width:
+        raise ValueError(
+            f"{name}: the network in {policy} reads {width} numbers, "
+            f"an observation has {batch.observation.shape[-1]}"
+        )
+    say(f"{name}: {policy}, a Q-network, epsilon-greedy with epsilon {epsilon:g}")
+    return opened

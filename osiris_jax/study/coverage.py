@@ -1,0 +1,306 @@
+"""Coverage of intervals: in how many data sets they contain the target's true value.
+
+In a tabular world the truth is exact, and so are the bounds of weights and returns that some
+methods need: the largest and the smallest over all trajectories that can happen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax, random
+
+from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
+from osiris_jax.envs import make
+from osiris_jax.envs.tabular import TabularWorld, log_ratio_table
+from osiris_jax.estimate import follow
+from osiris_jax.estimators import parse_name
+from osiris_jax.intervals import INTERVALS, Sample
+from osiris_jax.intervals.checks import check_methods, refusal
+from osiris_jax.intervals.forms import Recipe, Trajectories, prepare, recipe, terms, values_of_rows
+from osiris_jax.intervals.methods import NEEDS
+from osiris_jax.intervals.resampling import draw_rows, rows_without_groups
+from osiris_jax.intervals.run import check_numbers, plan_all
+from osiris_jax.intervals.welch import Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.relevance.samples import WEIGHTINGS
+
+CHUNK_CELLS = 2**21
+PIECE_CELLS = 2**21
+COLUMNS_MEMORY = 2**28
+LARGEST = 1e300
+_DRAWS = 2**32 - 11
+
+
+class Bounds(NamedTuple):
+    """What no trajectory of a world can exceed.
+
+    Attributes:
+      weight: the largest weight of a trajectory or of a part of it from its start.
+      returns: the smallest and the largest return.
+      parts: the smallest sum of negative rewards, the largest of positive ones.
+    """
+
+    weight: float
+    returns: tuple[float, float]
+    parts: tuple[float, float]
+
+
+def bounds_of(world: TabularWorld, discount: float = 1.0) -> Bounds:
+    """The bounds over all trajectories that the behaviour policy can make, by induction."""
+    reward, behavior = world.dynamics.reward, world.behavior_probs
+    ratio = log_ratio_table(world.target_probs, behavior)[..., None]
+    log_weight = _largest(world, np.broadcast_to(ratio, reward.shape), 1.0, stops=True)
+
+    def most(gain: np.ndarray) -> float:
+        return _largest(world, gain, discount)
+
+    return Bounds(
+        weight=float(min(np.exp(min(log_weight, 700.0)), LARGEST)),
+        returns=(-most(-reward), most(reward)),
+        parts=(-most(np.maximum(-reward, 0)), most(np.maximum(reward, 0))),
+    )
+
+
+def _largest(world: TabularWorld, gain: np.ndarray, discount: float, stops: bool = False) -> float:
+    """The largest discounted sum of gains from a start; `stops` if it may end at any step."""
+    dynamics = world.dynamics
+    possible = (dynamics.probability > 0) & (world.behavior_probs > 0)[..., None]
+    gain = np.where(possible, gain, -np.inf)
+    value = np.zeros(dynamics.num_states)
+    for _ in range(world.horizon):
+        following = np.where(dynamics.terminal, 0.0, value)[dynamics.successor]
+        value = (gain + discount * following).max((1, 2))
+        value = np.maximum(value, 0) if stops else value
+    return float(value[dynamics.start[dynamics.start_probability > 0]].max())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How often intervals contain the truth, in independent data sets of a tabular world.
+
+    Attributes:
+      world: a name in `oj.WORLDS`, or a `TabularWorld`.
+      trials: independent data sets.
+      sizes: numbers of trajectories.
+      estimators: names as for `estimate`; omission for those that begin with "osir".
+      methods: names in `INTERVALS`; what a method is not for is left out.
+      relevance, alpha, threshold, discount, weighting, ddof: as for `estimate`.
+      confidence: of the intervals.
+      resamples: of the bootstrap.
+      options: further options of estimators and test.
+      seed: of all data and resamples.
+    """
+
+    world: Any
+    trials: int = 2000
+    sizes: tuple[int, ...] = (25, 100)
+    estimators: tuple[str, ...] = ("is", "wis", "osirwis")
+    methods: tuple[str, ...] = tuple(INTERVALS)
+    relevance: str | None = None
+    alpha: Any = 0.05
+    threshold: float | None = None
+    discount: float = 1.0
+    weighting: str = "to-go"
+    ddof: int = 1
+    confidence: float = 0.95
+    resamples: int = 1000
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self):
+        world = make(self.world) if isinstance(self.world, str) else self.world
+        if not isinstance(world, TabularWorld):
+            raise ValueError("world: coverage needs a tabular world, whose value is known")
+        object.__setattr__(self, "world", world)
+        for field, numbers, least in (("trials", (self.trials,), 2), ("sizes", self.sizes, 2)):
+            if not numbers:
+                raise ValueError(f"{field}: none given")
+            if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
+                found = getattr(self, field)
+                raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
+        if not self.estimators:
+            raise ValueError("estimators: none given")
+        check_methods(self.methods)
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
+        check_numbers(self.confidence, self.resamples)
+        if not self._pairs(self._plans(world.rollout(random.key(0), 2))):
+            raise ValueError("methods: none of these is for any of the estimators")
+
+    def run(self, progress: Callable[[str, int, int], None] | None = None) -> list[dict[str, Any]]:
+        """One row per estimator, method and size.
+
+        The coverage is the share of data sets, of those in which the estimate is defined, whose
+        interval holds the truth, which for `mc` is the behaviour's value. A miss below is an
+        interval that lies wholly below the truth.
+        """
+        shown = progress or (lambda stage, done, total: None)
+        exact = self.world.exact(self.discount)
+        truth = {"mc": float(exact.behavior_value), "": float(exact.value)}
+        bounds = bounds_of(self.world, self.discount)
+        rows, total = [], len(self.sizes) * self.trials
+        for number, size in enumerate(self.sizes):
+            parts: dict[tuple[str, str], list] = {}
+            room: Sizes | None = None
+            for done, keys in self._chunks(size):
+                batch = trim(self.world.rollout(keys, size), bucket_length)
+                room = _room(batch, room)
+                for pair, ends in self._intervals(keys, batch, room, bounds).items():
+                    parts.setdefault(pair, []).append(ends)
+                shown("data sets", number * self.trials + done, total)
+            for (label, method), chunks in parts.items():
+                low, high = (np.concatenate(x)[: self.trials] for x in zip(*chunks, strict=True))
+                true = truth.get(label, truth[""])
+                rows.append(self._row(label, method, size, true, low, high))
+        return rows
+
+    def _plans(self, batch: TrajectoryBatch) -> dict[str, Any]:
+        names = ("alpha", "threshold", "discount", "weighting", "ddof")
+        settings = {name: getattr(self, name) for name in names} | {"key": None}
+        return plan_all(batch, self.estimators, self.relevance, settings, self.options)
+
+    def _pairs(self, plans: dict[str, Any]) -> list[tuple[str, str]]:
+        """Every estimator with every method that is for it."""
+        least = bounds_of(self.world, self.discount).parts[0]
+        return [
+            (label, method)
+            for label, plan in plans.items()
+            for method in self.methods
+            if refusal(method, plan, least) is None
+        ]
+
+    def _chunks(self, size: int):
+        """(trials done, keys) of chunks of one length, so that each is compiled for once."""
+        number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
+        step = -(-self.trials // min(number, self.trials))
+        keys = jax.vmap(random.fold_in, (None, 0))(
+            random.key(self.seed), jnp.arange(self.trials + step, dtype=jnp.uint32)
+        )
+        for start in range(0, self.trials, step):
+            yield min(start + step, self.trials), keys[start : start + step]
+
+    def _intervals(
+        self, keys: Array, batch: TrajectoryBatch, room: Sizes, bounds: Bounds
+    ) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+        """(estimator, method) -> the ends of the intervals of all data sets of a chunk."""
+        plans = self._plans(jax.tree.map(lambda x: x[0], batch))
+        pairs = self._pairs(plans)
+        needs = frozenset().union(*(NEEDS[method] for _, method in pairs))
+        found = _statistics(
+            keys,
+            batch,
+            {label: plan.arguments for label, plan in plans.items()},
+            rows_without_groups(batch.reward.shape[1]) if "left_out" in needs else [],
+            recipes=tuple(recipe(label, plan, True) for label, plan in plans.items()),
+            room=room,
+            resamples=self.resamples if "resampled" in needs else 0,
+        )
+        samples = {}
+        for label, statistics in found.items():
+            estimator, _ = parse_name(label)
+            known = bounds.parts if estimator == "pdis" else bounds.returns
+            samples[label] = Sample(
+                estimator=estimator,
+                weight_bound=bounds.weight,
+                return_bounds=known,
+                rounding=float(jnp.finfo(batch.dtype).eps),
+                **{name: np.asarray(x, np.float64) for name, x in statistics.items()},
+            )
+        return {(k, method): INTERVALS[method](samples[k], self.confidence) for k, method in pairs}
+
+    def _row(self, label, method, size, truth, low, high) -> dict[str, Any]:
+        _, omits = parse_name(label)
+        defined = ~np.isnan(low)
+        number = int(defined.sum())
+        below, above = (high < truth) & defined, (low > truth) & defined
+        covered = int((defined & ~below & ~above).sum())
+        rate = covered / number if number else float("nan")
+        width = (high - low)[defined]
+        return {
+            "world": self.world.name,
+            "estimator": label,
+            "relevance": (self.relevance or "welch") if omits else None,
+            "alpha": self.alpha if omits and self.threshold is None else None,
+            "threshold": self.threshold if omits else None,
+            "method": method,
+            "confidence": self.confidence,
+            "size": size,
+            "trials": self.trials,
+            "truth": truth,
+            "undefined": self.trials - number,
+            "covered": covered,
+            "coverage": rate,
+            "coverage_se": float(np.sqrt(rate * (1 - rate) / number)) if number else float("nan"),
+            "mean_width": float(width.mean()) if number else float("nan"),
+            "mean_low": float(low[defined].mean()) if number else float("nan"),
+            "missed_below": int(below.sum()),
+            "missed_above": int(above.sum()),
+        }
+
+
+def _room(batch: TrajectoryBatch, before: Sizes | None) -> Sizes:
+    """Sizes that hold every data set of this chunk and of those before, to compile seldom."""
+    by_group = np.asarray(_by_group(batch))
+    itemsize = batch.dtype.itemsize
+    found = plan_sizes(by_group, batch.reward.shape[1], itemsize, COLUMNS_MEMORY)
+    if before is None or before.few != found.few:
+        return found
+    blocks, columns = (max(pair) for pair in zip(before[:2], found[:2], strict=True))
+    return Sizes(blocks, columns, found.few)
+
+
+_by_group = jax.jit(jax.vmap(trajectories_by_group))
+
+
+@partial(jax.jit, static_argnames=("recipes", "room", "resamples"))
+def _statistics(
+    keys: Array,
+    batch: TrajectoryBatch,
+    arguments: dict[str, tuple],
+    left_out: list[Array],
+    *,
+    recipes: tuple[Recipe, ...],
+    room: Sizes,
+    resamples: int,
+) -> dict[str, dict[str, Array]]:
+    """Label -> statistics, [trial, ...], that the methods look at.
+
+    One data set after another: `lax.cond` inside is a choice only where it is not vectorised.
+    """
+    size = batch.reward.shape[1]
+    step = max(1, min(resamples, PIECE_CELLS // (16 * size + 32 * room.blocks)))
+    numbers = jnp.arange(-(-resamples // step) * step, dtype=jnp.uint32).reshape(-1, step)
+
+    def one(item: tuple[Array, TrajectoryBatch]) -> dict[str, dict[str, Array]]:
+        key, data = item
+        prepared = prepare(data, arguments, recipes, room)
+        draws = random.fold_in(key, _DRAWS)
+        found: dict[str, dict[str, Array]] = {}
+        for recipe_of in recipes:
+            label = recipe_of.label
+            found[label] = {"value": follow(data, recipe_of.plan(arguments[label]))}
+            parts = prepared.parts.get(label)
+            if isinstance(parts, Trajectories):
+                both = terms(parts, recipe_of.estimator)
+                found[label] |= dict(zip(("terms", "weights"), both, strict=True))
+
+        def values(rows: Array) -> dict[str, Array]:
+            return values_of_rows(data, prepared, arguments, rows, recipes)
+
+        if resamples:
+            drawn = lax.map(lambda some: values(draw_rows(draws, some, size)), numbers)
+            for label, x in drawn.items():
+                found[label]["resampled"] = x.ravel()[:resamples]
+        if left_out:
+            groups = [values(rows) for rows in left_out]
+            for label in found:
+                found[label]["left_out"] = jnp.concatenate([x[label] for x in groups])
+        return found
+
+    return lax.map(one, (keys, batch))

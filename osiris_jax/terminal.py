@@ -51,9 +51,10 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, bars inside cells escaped."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in escaped) + "\n"
 
 
 def print_table(

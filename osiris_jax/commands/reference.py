@@ -47,7 +47,7 @@ def reference() -> str:
         *_fits(),
         "## Worlds",
         "Names for `oj.make` and for studies; more in [worlds.md](worlds.md).",
-        _table(HEADER, [[_code(name), first_line(f)] for name, f in worlds().items()]),
+        markdown(HEADER, [[_code(name), first_line(f)] for name, f in worlds().items()]),
     ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -63,7 +63,7 @@ def _estimators() -> list[str]:
         "omission; `osiris` and `osirwis` are short for `osiris-is` and `osiris-wis`. Beside "
         "`reward` a batch needs the fields of the third column, after omission also those that "
         "the test needs. With `q_steps` no `state` is needed for Q.",
-        _table(["name", "what it is", "needs", "options"], rows),
+        markdown(["name", "what it is", "needs", "options"], rows),
         _meanings(ESTIMATORS),
     ]
 
@@ -80,7 +80,7 @@ def _relevance() -> list[str]:
         "`oj.estimate(batch, name, relevance=test, **options)`, or `oj.relevance_pvalues(batch, "
         f"test, **options)`. With `stepwise` and `stepwise-dr` only {by_lag}, and then with the "
         "options " + _defaults(RELEVANCE_BY_LAG["welch"]) + ".",
-        _table(["name", "what it is", "level", "needs", "options"], rows),
+        markdown(["name", "what it is", "level", "needs", "options"], rows),
         _meanings(RELEVANCE),
     ]
 
@@ -93,7 +93,7 @@ def _selection() -> list[str]:
         f'`alpha="{AUTO}"` is `alpha="{DEFAULT_METHOD}"`; `oj.choose_level(batch, name, '
         "method=...)` shows all that was compared. The candidates (`levels`) are by default the "
         "levels {} or the thresholds {}.".format(*grids),
-        _table([*HEADER, "options"], rows),
+        markdown([*HEADER, "options"], rows),
         _meanings(SELECTION),
     ]
 
@@ -107,12 +107,8 @@ def _fits() -> list[str]:
     return [
         "## Fits of Q",
         f"`fit=...` of {_listed(users)}, which pass on the options of the third column.",
-        _table([*HEADER, "options of the estimator that it uses"], rows),
+        markdown([*HEADER, "options of the estimator that it uses"], rows),
     ]
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    return markdown(header, [[cell.replace("|", r"\|") for cell in row] for row in rows])
 
 
 def _code(name: str) -> str:
@@ -155,7 +151,7 @@ def _meanings(registry: Registry) -> str:
     """A table of what the options mean, in the words of the docstrings."""
     explained = options_explained(registry)
     names = dict.fromkeys(name for f in registry.values() for name in keywords(f))
-    return _table(["option", "meaning"], [[_code(name), explained[name]] for name in names])
+    return markdown(["option", "meaning"], [[_code(name), explained[name]] for name in names])
 
 
 def options_explained(registry: Registry) -> dict[str, str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,9 +18,18 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Table as RichTable
 
 PLAIN_WIDTH = 110
+
+
+class Table(NamedTuple):
+    """A table as text; the first `words` columns are words, the others numbers."""
+
+    caption: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    words: int = 1
 
 
 @contextmanager
@@ -51,18 +62,25 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The table as Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
+    """The table as Markdown; what would end a cell or begin a tag is escaped."""
+    cells = [[_markdown_cell(cell) for cell in row] for row in (header, *rows)]
+    lines = [cells[0], ["---"] * len(header), *cells[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:
     """The table on standard output, the first `words` columns to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = RichTable(
+        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for number, name in enumerate(header):
         table.add_column(name, justify="left" if number < words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)

@@ -22,8 +22,8 @@ MEANINGS = {
 }
 MAIN_METHOD = "percentile"
 HEADER = [
-    *("estimator", "value", "interval", "std. error", "undefined"),
-    *("effective size", "largest weight", "tail index", "verdict"),
+    *("estimator", "value", "interval", "error", "undef."),
+    *("eff. size", "largest", "tail", "verdict"),
 ]
 DIFFERENCE_HEADER = ["estimator", "target", "compared", "difference", "interval", "verdict"]
 

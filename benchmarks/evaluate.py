@@ -1,4 +1,4 @@
-"""`osiris-jax evaluate` on a large log: 1,000,000 rows of Parquet, 20,000 ragged episodes, 100 states.
+"""`osiris-jax evaluate` on 1,000,000 rows of Parquet: 20,000 ragged episodes, 100 states.
 
     python benchmarks/evaluate.py [--resamples 1000] [--folder runs/large]
 

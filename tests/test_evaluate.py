@@ -133,7 +133,8 @@ def test_padding_never_matters(case, double):
 
 def test_auto_is_the_level_chosen_for_each_estimator(double):
     batch = load(random_data(2, SIZE, spread=0.4))
-    found = oj.evaluate(batch, ["osirwis", "osiris"], alpha="auto", resamples=8)
+    options = {"alpha": "auto", "methods": "percentile", "resamples": 2}
+    found = oj.evaluate(batch, ["osirwis", "osiris"], **options)
     for row in found.rows:
         choice = oj.choose_level(batch, row.estimator)
         assert row.alpha == decimal(choice.level)
@@ -170,7 +171,7 @@ def flat(size, log_ratio):
     ("log_ratio", "verdict", "reason"),
     [
         (0.0, FINE, "the weights are worth 200 of 200 trajectories"),
-        (np.r_[3.0, np.zeros(199)], CAREFUL, "the weights are worth"),
+        (np.r_[4.0, np.zeros(199)], CAREFUL, "the weights are worth 20.2 of 200 trajectories"),
         (np.r_[9.0, np.zeros(199)], NO_TRUST, "the largest weight is 97.6 % of all"),
         (-np.inf, NO_TRUST, "every weight is 0"),
     ],
@@ -222,11 +223,8 @@ def test_a_log_without_states_has_no_omission(double):
 
 def test_relevance_by_a_threshold(double):
     batch = load(random_data(4, SIZE))
-    found = oj.evaluate(
-        batch, ["osirwis", "osiris-stepwise"], relevance="effect", methods="percentile", resamples=4
-    ) if "effect" in oj.relevance.RELEVANCE_BY_LAG else oj.evaluate(
-        batch, ["osirwis"], relevance="effect", methods="percentile", resamples=4
-    )  # fmt: skip
+    options = {"relevance": "effect", "methods": "percentile", "resamples": 4}
+    found = oj.evaluate(batch, ["osirwis"], **options)
     row = found["osirwis"]
     assert (row.alpha, row.threshold) == (None, oj.THRESHOLDS["effect"])
     assert found.curve.parameter == "threshold"

@@ -99,7 +99,7 @@ def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
         "kind": CLASSES.get(main.verdict, "unjudged"),
         "meaning": MEANINGS[main.verdict],
         "settings": settings,
-        "estimates": Table("Estimates", HEADER, evaluation.lines()),
+        "estimates": Table(f"All with {method} intervals", HEADER, evaluation.lines()),
         "others": other_intervals(evaluation),
         "doubts": [(row.label, row.verdict, row.reasons) for row in evaluation.rows],
         "kinds": CLASSES,

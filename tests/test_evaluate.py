@@ -13,9 +13,10 @@ from jax import random
 
 import osiris_jax as oj
 from osiris_jax.evaluation.judge import decimal, graver
+from osiris_jax.evaluation.pictures import draw
 from osiris_jax.evaluation.result import HEADER, NOT_JUDGED, aligned, number, plain, span
 from osiris_jax.intervals.resampling import draw_rows
-from osiris_jax.weights import CAREFUL, FINE, NO_TRUST
+from osiris_jax.weights import CAREFUL, FINE, NO_TRUST, Verdict
 
 SIZE, RESAMPLES, DISCOUNT, ALPHA = 24, 60, 0.9, 0.4
 NAMES = ("wis", "pdis", "osiris", "osirwis", "mc")
@@ -190,8 +191,11 @@ def test_undefined_resamples_are_counted_against_it(double):
     batch = load(flat(200, np.r_[0.0, np.full(199, -np.inf)]))
     row = oj.evaluate(batch, "wis", methods="percentile", resamples=100).main
     assert 10 < row.undefined < 70
-    assert row.reasons[0].level == NO_TRUST
-    assert f"{row.undefined} of 100 resamples have no estimate" in [v.reason for v in row.reasons]
+    reason = f"{row.undefined} of 100 resamples have no estimate"
+    assert Verdict(NO_TRUST, reason) in row.reasons
+    # a resample without any of 20 weights above 0 has probability 1e-9
+    batch = load(flat(200, np.r_[np.zeros(20), np.full(180, -np.inf)]))
+    assert oj.evaluate(batch, "wis", methods="percentile", resamples=100).main.undefined == 0
 
 
 def test_clipped_weights_are_judged_as_clipped(double):
@@ -289,3 +293,20 @@ def test_small_parts():
     assert graver(NOT_JUDGED, CAREFUL) == CAREFUL
     assert graver(NOT_JUDGED, NOT_JUDGED) == NOT_JUDGED
     assert decimal(jnp.float32(0.05)) == 0.05
+
+
+def test_bounds_that_hold_always_need_no_resamples(double):
+    batch = load(flat(200, np.r_[1.0, np.zeros(199)]))
+    bounds = {"weight_bound": 4.0, "return_bounds": (0.0, 1.0)}
+    found = oj.evaluate(batch, ["is", "mc"], methods=["hoeffding", "hcope"], **bounds)
+    expected = oj.intervals(batch, ["is", "mc"], methods=["hoeffding", "hcope"], **bounds)
+    for row in found.rows:
+        assert row.intervals == expected[row.estimator].intervals
+        assert row.interval[0] == "hoeffding"
+        assert row.intervals["hcope"].high == math.inf
+        assert math.isnan(row.standard_error)
+    assert found["is"].verdict == FINE
+    assert found.settings["weight_bound"] == 4
+    assert found.summary()["rows"][0]["hcope_high"] is None
+    assert list(draw(found)) == ["intervals", "weights"]
+    assert draw(found)["intervals"].axes

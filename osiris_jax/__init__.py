@@ -8,6 +8,7 @@ from osiris_jax.diagnostics import omission_diagnostics
 from osiris_jax.envs import WORLDS, make
 from osiris_jax.estimate import choose_level, estimate, relevance_pvalues
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.evaluation import evaluate
 from osiris_jax.intervals import INTERVALS, intervals
 from osiris_jax.io import (
     LinearBins,
@@ -48,6 +49,7 @@ __all__ = [
     "bucket_length",
     "choose_level",
     "estimate",
+    "evaluate",
     "fit_behavior",
     "from_arrays",
     "from_dataframe",

@@ -295,6 +295,84 @@ def coverage(
     run(study, out)
 
 
+@app.command()
+def evaluate(
+    log: Annotated[Path, typer.Argument(help="Parquet, CSV (also .csv.gz, .tsv) or .npz.")],
+    columns: Annotated[
+        str | None, typer.Option(help="field=column: episode=patient_id,action=drug.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The policy to evaluate: a saved network or a table, .npz.")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Of targets that are networks.")] = 0.0,
+    behavior: Annotated[
+        str | None,
+        typer.Option(
+            help="The policy that made the log, .npz; or auto, tabular, logistic or "
+            "network, to fit it. Fitted anyway if nothing tells it."
+        ),
+    ] = None,
+    behavior_epsilon: Annotated[float, typer.Option(help="Of a behaviour network.")] = 0.0,
+    compare: Annotated[
+        str | None, typer.Option(help="Another target, .npz, or behavior: gives differences.")
+    ] = None,
+    estimators: Annotated[
+        str | None, typer.Option(help="wis,osirwis; by default all the usual ones.")
+    ] = None,
+    relevance: Annotated[str, typer.Option(help="Test of osir...: welch.")] = "welch",
+    alpha: Annotated[str, typer.Option(help="Level of relevance, or auto.")] = "0.05",
+    threshold: Annotated[
+        float | None, typer.Option(help="Level of effect and nn-q instead.")
+    ] = None,
+    weighting: Annotated[str, typer.Option(help="to-go, future or none.")] = "to-go",
+    discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    methods: Annotated[
+        str, typer.Option(help="Of: percentile,bca,t,bernstein,hoeffding,hcope")
+    ] = "percentile,bca",
+    resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
+    weight_bound: Annotated[
+        float | None, typer.Option(help="The largest weight possible, for bounds that hold always.")
+    ] = None,
+    return_bounds: Annotated[
+        str | None, typer.Option(help="The smallest and the largest return possible: 0,1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    out: OutOption = Path("runs/log"),
+) -> None:
+    """Your own log: estimates with intervals, how far to trust them, and a report to look at.
+
+    Example: osiris-jax evaluate log.parquet --columns episode=patient_id --target policy.npz
+    --estimators wis,osirwis --out runs/log
+    """
+    from osiris_jax.commands.evaluate import Request, evaluate_log
+
+    evaluate_log(
+        Request(
+            log=log,
+            columns=columns,
+            target=target,
+            epsilon=epsilon,
+            behavior=behavior,
+            behavior_epsilon=behavior_epsilon,
+            compare=compare,
+            estimators=_words(estimators),
+            relevance=relevance,
+            alpha=(_levels(alpha) or (alpha,))[0],
+            threshold=threshold,
+            weighting=weighting,
+            discount=discount,
+            confidence=confidence,
+            methods=_words(methods) or (),
+            resamples=resamples,
+            weight_bound=weight_bound,
+            return_bounds=_numbers("return_bounds", return_bounds, float),
+            seed=seed,
+            out=out,
+        )
+    )
+
+
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,9 +18,18 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Table as RichTable
 
 PLAIN_WIDTH = 110
+
+
+class Table(NamedTuple):
+    """A table as text; the first `words` columns are words, the others numbers."""
+
+    caption: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    words: int = 1
 
 
 @contextmanager
@@ -61,9 +72,11 @@ def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:
     """The table on standard output, the first `words` columns to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = RichTable(
+        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for number, name in enumerate(header):
         table.add_column(name, justify="left" if number < words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)

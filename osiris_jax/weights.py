@@ -101,7 +101,7 @@ def tail_index(log_weight: np.ndarray) -> float | None:
         return None
     scaled = np.exp(ordered[-in_tail - 1 :] - ordered[-1])
     beyond = scaled[1:] - scaled[0]
-    if beyond[-1] <= 0:
+    if beyond[int(in_tail / 4 + 0.5) - 1] <= 0:  # ties at the cut: the fit would have no scale
         return None
     beyond = np.maximum(beyond, np.finfo(float).tiny)
     shape = _pareto_shape(beyond)

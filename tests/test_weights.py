@@ -64,6 +64,16 @@ def test_longer_trajectories_of_smaller_weight():
     assert weight_diagnostics(-2.0 * length, length).length_correlation == pytest.approx(-1)
 
 
+def test_ties_at_the_cut_have_no_tail_index():
+    """As after omission, where many trajectories keep no ratio; a few ties only change it a bit."""
+    rng = np.random.default_rng(0)
+    heavy = rng.normal(size=100)
+    assert tail_index(np.concatenate([np.zeros(400), heavy[:40]])) is None
+    tied, plain = np.sort(heavy), np.sort(heavy)
+    tied[-21:-18] = tied[-21]
+    assert tail_index(tied) == pytest.approx(tail_index(plain), abs=0.2)
+
+
 @pytest.mark.parametrize("shape", [0.2, 0.6, 1.2])
 def test_the_tail_index_of_pareto_weights(shape):
     """Mean of 50 fits within 4 standard errors of what the prior leaves of the true index.

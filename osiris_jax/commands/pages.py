@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from osiris_jax.files import write_text
-from osiris_jax.terminal import print_table
-
-
-class Table(NamedTuple):
-    """A table as text; the first `words` columns are words, the others numbers."""
-
-    caption: str
-    header: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    words: int = 1
+from osiris_jax.terminal import Table, print_table
 
 
 class Section(NamedTuple):

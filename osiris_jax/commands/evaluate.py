@@ -1,0 +1,228 @@
+"""`osiris-jax evaluate`: a log in a file to a table, verdicts, pictures and a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.behavior import BehaviorFit, fit_behavior
+from osiris_jax.behavior.fit import METHODS as FITS
+from osiris_jax.evaluation import Evaluation, evaluate
+from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER, reasons
+from osiris_jax.evaluation.run import BEHAVIOR
+from osiris_jax.files import write_text
+from osiris_jax.io import Log, load_log
+from osiris_jax.io.policy_files import with_given_policies
+from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.weights import FINE
+
+AUTO_FIT = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asked for; None leaves a default."""
+
+    log: Path
+    columns: str | None = None
+    target: str | None = None
+    epsilon: float = 0.0
+    behavior: str | None = None
+    behavior_epsilon: float = 0.0
+    compare: str | None = None
+    estimators: tuple[str, ...] | None = None
+    relevance: str = "welch"
+    alpha: Any = 0.05
+    threshold: float | None = None
+    weighting: str = "to-go"
+    discount: float = 1.0
+    confidence: float = 0.95
+    methods: tuple[str, ...] = ("percentile", "bca")
+    resamples: int = 1000
+    weight_bound: float | None = None
+    return_bounds: tuple[float, ...] | None = None
+    seed: int = 0
+    out: Path = Path("runs/log")
+
+    @property
+    def command(self) -> str:
+        """What to type to get the same again."""
+        words = ["osiris-jax", "evaluate", str(self.log)]
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value is not None and (value != field.default or field.name in ("seed", "out")):
+                text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                words += [f"--{field.name.replace('_', '-')}", text]
+        return shlex.join(words)
+
+
+class Ready(NamedTuple):
+    """A log with ratios, and how it came by them."""
+
+    log: Log
+    batch: TrajectoryBatch
+    fit: BehaviorFit | None
+    propensities: str | None
+
+
+def evaluate_log(request: Request) -> None:
+    """Reads, evaluates, and only then writes; prints the guesses, the table and the verdicts."""
+    from jax import random
+
+    from osiris_jax import plots
+    from osiris_jax.evaluation.pictures import draw
+    from osiris_jax.evaluation.report import About, render
+
+    if request.out.exists() and not request.out.is_dir():
+        raise ValueError(f"out: {request.out} is a file, expected a folder")
+    ready = prepare(request)
+    other = compared(ready.batch, request)
+    with stages() as progress:
+        found = evaluate(
+            ready.batch,
+            request.estimators,
+            relevance=request.relevance,
+            alpha=request.alpha,
+            threshold=request.threshold,
+            discount=request.discount,
+            weighting=request.weighting,
+            confidence=request.confidence,
+            methods=request.methods,
+            resamples=request.resamples,
+            compare_with=other,
+            weight_bound=request.weight_bound,
+            return_bounds=request.return_bounds,  # pyright: ignore[reportArgumentType]
+            key=random.key(request.seed),
+            progress=progress,
+        )
+    about = About(
+        title=f"Evaluation of {request.log.name}",
+        log=ready.log,
+        fit=ready.fit,
+        propensities=ready.propensities,
+        target="the target of the log" if request.target is None else request.target,
+        compared=_name_of(request.compare),
+        command=request.command,
+    )
+    page, figures = render(found, about), draw(found)
+    show(found, request)
+    words = ready.fit.words if ready.fit is not None else ()
+    summary = found.summary() | {"command": request.command, "log": log_facts(ready)}
+    out = request.out
+    tables = [write_text(out / "summary.json", json.dumps(summary, indent=2))]
+    tables.append(write_text(out / "evaluation.md", as_markdown(found, request, words)))
+    pictures = [path for name in figures for path in plots.save(figures[name], out, name)]
+    report = write_text(out / "report.html", page)
+    print("tables:", *tables)
+    print("pictures:", *pictures)
+    print("report:", report)
+
+
+def prepare(request: Request) -> Ready:
+    """The log as a batch with ratios; the behaviour is fitted where nothing tells it."""
+    fits = request.behavior in (AUTO_FIT, *FITS)
+    log = load_log(
+        request.log,
+        columns=read_columns(request.columns),
+        target=request.target,
+        behavior=None if fits else request.behavior,
+        epsilon=request.epsilon,
+        behavior_epsilon=request.behavior_epsilon,
+        say=lambda line: print(f"- {line}"),
+    )
+    batch = log.batch
+    if batch.log_ratio is None and batch.target_probs is None:
+        raise ValueError(
+            f"target: {request.log} says nothing of the policy to evaluate; give --target "
+            "policy.npz, or columns target_prob and behavior_prob"
+        )
+    if not fits and batch.log_ratio is not None:
+        told = None
+        if request.behavior is not None:
+            told = f"The probabilities of the logged actions are those of {request.behavior}."
+        return Ready(log, batch, None, told)
+    fit = fit_behavior(batch, method=request.behavior or AUTO_FIT if fits else AUTO_FIT)
+    for line in fit.words:
+        print(f"- {line}")
+    fit.batch.require("log_ratio", "an evaluation")
+    return Ready(log, fit.batch, fit, None)
+
+
+def compared(batch: TrajectoryBatch, request: Request) -> TrajectoryBatch | str | None:
+    """The log with the ratios of the other target."""
+    if request.compare in (None, BEHAVIOR):
+        return request.compare
+    if batch.behavior_probs is None and batch.behavior_log_prob is None:
+        raise ValueError(
+            "compare: needs the behaviour's probabilities, where the log has ratios alone; "
+            "give --behavior"
+        )
+    epsilons = (request.epsilon, 0.0)
+    say = lambda line: print(f"- compared {line}")  # noqa: E731
+    return with_given_policies(batch, request.compare, None, epsilons, say)
+
+
+def read_columns(text: str | None) -> dict[str, str | None] | None:
+    """`episode=patient_id,action=drug`; what a field is set to may hold commas, or be nothing."""
+    if text is None:
+        return None
+    found: dict[str, str | None] = {}
+    for part in re.split(r",(?=\s*\w+=)", text):
+        field, equals, column = part.partition("=")
+        if not equals or not field.strip():
+            raise ValueError(f"columns: expected field=column with commas between, got {text!r}")
+        if field.strip() in found:
+            raise ValueError(f"columns: {field.strip()} is given twice")
+        found[field.strip()] = column or None
+    return found
+
+
+def show(found: Evaluation, request: Request) -> None:
+    """The table, the verdicts and the notes, in the terminal."""
+    settings = found.settings
+    title = (
+        f"{request.log.name}: {settings['trajectories']:,} trajectories, {settings['steps']:,} "
+        f"steps, {100 * request.confidence:g} % {found.main.interval[0]} intervals"
+    )
+    print_table(title, HEADER, found.lines())
+    for row in found.rows:
+        if row.verdict != FINE:
+            print(f"{row.estimator}: {row.verdict}: {'; '.join(reasons(row))}")
+    if found.differences:
+        caption = f"difference: the target less {_name_of(request.compare)}"
+        print_table(caption, DIFFERENCE_HEADER, found.difference_lines())
+    print("".join(f"- {note}\n" for note in found.notes), end="")
+
+
+def as_markdown(found: Evaluation, request: Request, words: tuple[str, ...]) -> str:
+    """The tables, verdicts and notes as a page of Markdown."""
+    parts = [f"# Evaluation of {request.log.name}\n", markdown(HEADER, found.lines())]
+    verdicts = [
+        [row.label, row.verdict, "; ".join(v.reason for v in row.reasons)] for row in found.rows
+    ]
+    parts.append(markdown(["estimator", "verdict", "reasons"], verdicts))
+    if found.differences:
+        parts.append(f"The target less {_name_of(request.compare)}:\n")
+        parts.append(markdown(DIFFERENCE_HEADER, found.difference_lines()))
+    parts.append("".join(f"- {line}\n" for line in (*words, *found.notes)))
+    parts.append(f"```sh\n{request.command}\n```\n")
+    return "\n".join(part for part in parts if part)
+
+
+def log_facts(ready: Ready) -> dict[str, Any]:
+    """How the log was read and where its propensities come from."""
+    return {
+        "columns": dict(ready.log.columns),
+        "notes": list(ready.log.notes),
+        "labels": {name: list(labels) for name, labels in ready.log.labels.items()},
+        "fitted_behavior": None if ready.fit is None else list(ready.fit.words),
+    }
+
+
+def _name_of(compare: str | None) -> str:
+    return "the behaviour policy" if compare == BEHAVIOR else str(compare)

@@ -1,0 +1,245 @@
+"""How far to trust each estimate: the weights that it uses, and a verdict on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from osiris_jax import compose, masked, selection
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.diagnostics import Omission, omission_diagnostics
+from osiris_jax.estimate import METHODS as CHOOSERS
+from osiris_jax.estimate import choose_level
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.evaluation.result import NOT_JUDGED, Row
+from osiris_jax.intervals import Estimated
+from osiris_jax.options import keywords
+from osiris_jax.relevance import THRESHOLDS
+from osiris_jax.weights import (
+    CAREFUL,
+    NO_TRUST,
+    SEVERITY,
+    Support,
+    Verdict,
+    Weights,
+    overall,
+    support,
+    verdicts,
+    weight_diagnostics,
+)
+
+BY_TRAJECTORY = ("is", "wis", "phwis")
+PER_DECISION = ("pdis", "cwpdis", "dr", "wdr")
+UNDEFINED_SHARE = 0.05
+WITHOUT_WEIGHTS = {
+    "mc": "no ratios are used: this is the value of the behaviour policy",
+    "dm": "no ratios are used: it stands and falls with the fitted model",
+}
+OTHER_WEIGHTS = "its weights are not those of whole trajectories, and are not judged"
+
+
+class Asked(NamedTuple):
+    """The arguments of `evaluate` that every data set shares."""
+
+    labels: tuple[str, ...]
+    methods: tuple[str, ...]
+    relevance: str
+    alpha: Any
+    threshold: Any
+    common: dict[str, Any]
+    sampling: dict[str, Any]
+    bounds: dict[str, Any]
+    options: dict[str, Any]
+
+    @property
+    def parameter(self) -> str:
+        return "threshold" if self.relevance in THRESHOLDS else "alpha"
+
+    @property
+    def level(self) -> Any:
+        """The one number, or the word that chooses it."""
+        if self.parameter == "alpha":
+            return self.alpha
+        if self.threshold is None:
+            return self.alpha if isinstance(self.alpha, str) else THRESHOLDS[self.relevance]
+        return self.threshold
+
+    def options_of(self, *functions: Any, omission: Sequence[str] = ()) -> dict[str, Any]:
+        """Those options that these functions take."""
+        known = {name for function in functions for name in keywords(function)} | {*omission}
+        return {name: value for name, value in self.options.items() if name in known}
+
+
+def chooser(level: Any) -> list[Any]:
+    """The function that chooses the level, if it is a word."""
+    if not isinstance(level, str):
+        return []
+    return [selection.SELECTION[selection.DEFAULT_METHOD if level == selection.AUTO else level]]
+
+
+def choices_of(batch: TrajectoryBatch, asked: Asked) -> dict[str, selection.Choice | None]:
+    """For estimators that omit: how the level is chosen, if it is; else for the curve's alone."""
+    omitting = [label for label in asked.labels if parse_name(label)[1]]
+    wanted = omitting if isinstance(asked.level, str) else of_curve(omitting)
+    found: dict[str, selection.Choice | None] = {}
+    for label in wanted:
+        plain_name, _ = parse_name(label)
+        method = asked.level if asked.level in CHOOSERS else selection.AUTO
+        functions = [ESTIMATORS[plain_name], compose.test_for(plain_name, asked.relevance)]
+        own = asked.options_of(*functions, *chooser(method), omission=("max_kept", "levels"))
+        try:
+            found[label] = choose_level(
+                batch, label, method=method, relevance=asked.relevance, **asked.common, **own
+            )
+        except ValueError:  # the arguments are known to be good: this test has no such choice
+            found[label] = None
+    return found
+
+
+def of_curve(omitting: Sequence[str]) -> list[str]:
+    """The estimator whose curve is drawn: osirwis, or the first that omits by state."""
+    by_state = [name for name in omitting if not compose.is_by_lag(parse_name(name)[0])]
+    return ["osirwis"] if "osirwis" in by_state else by_state[:1]
+
+
+class Judged(NamedTuple):
+    """The rows, and what they were judged by."""
+
+    rows: tuple[Row, ...]
+    omissions: dict[str, Omission]
+    support: Support | None
+    log_weights: np.ndarray
+
+
+def judge(
+    batch: TrajectoryBatch,
+    asked: Asked,
+    found: Mapping[str, Estimated],
+    choices: Mapping[str, selection.Choice | None],
+) -> Judged:
+    """Every estimate with the weights that it uses and what they are worth."""
+    lengths, supported = np.asarray(batch.lengths), support(batch)
+    everything = np.zeros(len(lengths))
+    if batch.log_ratio is not None:
+        everything = np.asarray(_log_weights(batch.log_ratio, batch.mask), np.float64)
+    omissions = _omissions(batch, asked, list(found), choices)
+    rows = []
+    for label, estimated in found.items():
+        plain_name, omits = parse_name(label)
+        level, chosen = level_of(asked, choices.get(label)) if omits else (None, False)
+        omission = omissions.get(label)
+        weights, warnings = None, [] if omission is None else omission.warnings()
+        if plain_name in (*BY_TRAJECTORY, *PER_DECISION):
+            used = (everything, lengths)
+            if omission is not None:
+                used = (omission.log_weights, omission.effective_lengths)
+            clip = asked.options_of(ESTIMATORS[plain_name]).get("clip")
+            weights = weight_diagnostics(_clipped(used[0], clip), used[1])
+        verdict, reasons = _verdict(plain_name, estimated, weights, supported, warnings)
+        rows.append(
+            Row(
+                estimator=label,
+                relevance=asked.relevance if omits else None,
+                alpha=level if asked.parameter == "alpha" else None,
+                threshold=level if asked.parameter == "threshold" else None,
+                level_chosen=chosen,
+                value=estimated.value,
+                standard_error=estimated.standard_error,
+                intervals=estimated.intervals,
+                undefined=estimated.undefined,
+                weights=weights,
+                verdict=verdict,
+                reasons=reasons,
+            )
+        )
+    return Judged(tuple(rows), omissions, supported, everything)
+
+
+def _omissions(
+    batch: TrajectoryBatch,
+    asked: Asked,
+    labels: Sequence[str],
+    choices: Mapping[str, selection.Choice | None],
+) -> dict[str, Omission]:
+    """Estimator -> what its omission does, for those that omit by state; once for each level."""
+    found: dict[str, Omission] = {}
+    at: dict[float, Omission] = {}
+    for label in labels:
+        plain_name, omits = parse_name(label)
+        level = level_of(asked, choices.get(label))[0] if omits else None
+        if level is not None and not compose.is_by_lag(plain_name):
+            at[level] = at[level] if level in at else _omission(batch, asked, level)
+            found[label] = at[level]
+    return found
+
+
+def _clipped(log_weights: np.ndarray, clip: float | None) -> np.ndarray:
+    return log_weights if clip is None else np.minimum(log_weights, np.log(clip))
+
+
+def decimal(x: Any) -> float:
+    """The number as it was written: 0.05 and not what float32 makes of it."""
+    return float(str(np.asarray(x)))
+
+
+def level_of(asked: Asked, choice: selection.Choice | None) -> tuple[float | None, bool]:
+    """The level that an estimator used, and whether it was chosen from the data."""
+    if not isinstance(asked.level, str):
+        return float(asked.level), False
+    return None if choice is None else decimal(choice.level), True
+
+
+def _omission(batch: TrajectoryBatch, asked: Asked, level: float) -> Omission:
+    test = compose.test_for("is", asked.relevance)
+    return omission_diagnostics(
+        batch,
+        asked.relevance,
+        confidence=asked.sampling["confidence"],
+        resamples=asked.sampling["resamples"],
+        **{asked.parameter: level},
+        **asked.common,
+        **asked.options_of(test, omission=("max_kept",)),
+    )
+
+
+_log_weights = jax.jit(masked.log_weights)
+
+
+def _verdict(
+    plain_name: str,
+    estimated: Estimated,
+    weights: Weights | None,
+    supported: Support | None,
+    warnings: Sequence[str],
+) -> tuple[str, tuple[Verdict, ...]]:
+    """The verdict and its reasons.
+
+    Support counts after omission too: where the behaviour never acts as the target does, the
+    data cannot show that the action does not matter.
+    """
+    doubts = []
+    resamples = len(estimated.resampled)
+    if np.isnan(estimated.value):
+        doubts.append(Verdict(NO_TRUST, "the estimate is undefined"))
+    elif estimated.undefined:
+        level = NO_TRUST if estimated.undefined > UNDEFINED_SHARE * resamples else CAREFUL
+        text = f"{estimated.undefined} of {resamples} resamples have no estimate"
+        doubts.append(Verdict(level, text))
+    if weights is None:
+        reason = WITHOUT_WEIGHTS.get(plain_name, OTHER_WEIGHTS)
+        return (
+            overall(doubts) if doubts else NOT_JUDGED,
+            (*doubts, Verdict(NOT_JUDGED, reason)),
+        )
+    found = [*doubts, *verdicts(weights, supported, warnings)]
+    found.sort(key=lambda verdict: -SEVERITY.index(verdict.level))
+    return overall(found), tuple(found)
+
+
+def graver(one: str, other: str) -> str:
+    """The graver of two verdicts; one that was not judged says nothing."""
+    judged = [level for level in (one, other) if level in SEVERITY]
+    return max(judged, key=SEVERITY.index, default=NOT_JUDGED)

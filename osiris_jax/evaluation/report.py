@@ -1,0 +1,232 @@
+"""The report: one HTML page that needs no other file, no network and no script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from osiris_jax.behavior import BehaviorFit
+from osiris_jax.evaluation.pictures import data_uri, draw
+from osiris_jax.evaluation.result import (
+    DIFFERENCE_HEADER,
+    HEADER,
+    MEANINGS,
+    Curve,
+    Evaluation,
+    Row,
+    States,
+    number,
+    plain,
+    span,
+)
+from osiris_jax.files import write_text
+from osiris_jax.io import Log
+from osiris_jax.terminal import Table
+
+MOST_STATES = 50
+CAPTIONS = {
+    "intervals": "Every estimate with its intervals. Mark and colour are the verdict.",
+    "levels": "The estimate against the level of relevance, with the share of ratios kept. "
+    "A flat curve means that the level hardly matters.",
+    "weights": "Each trajectory's weight against the number of ratios in it. Where weights spread "
+    "over many powers of ten, a few trajectories decide the estimate.",
+}
+CLASSES = {"fine": "fine", "careful": "careful", "do not trust": "doubt"}
+LOGGED = "The probabilities of the logged actions, or their ratios, are those of the log."
+
+
+class About(NamedTuple):
+    """What a report tells beyond the evaluation.
+
+    Attributes:
+      title: of the page.
+      log: as read, for the names of columns and states and what was guessed.
+      fit: of the behaviour policy, where propensities were missing.
+      propensities: where they come from, in a sentence; by default by `fit`.
+      target: what the policy evaluated is called.
+      compared: what the one compared with is called.
+      command: that repeats it.
+    """
+
+    title: str = "Evaluation of a policy from a log"
+    log: Log | None = None
+    fit: BehaviorFit | None = None
+    propensities: str | None = None
+    target: str = "the target"
+    compared: str = "the other"
+    command: str | None = None
+
+
+def write_report(evaluation: Evaluation, path: str | Path, about: About | None = None) -> Path:
+    """The report as a file, whole or not at all.
+
+    Example:
+      >>> write_report(oj.evaluate(batch), "report.html", About(title="Sepsis, 2019"))
+    """
+    return write_text(path, render(evaluation, about))
+
+
+def render(evaluation: Evaluation, about: About | None = None) -> str:
+    """The report as HTML; whatever the log calls things is escaped."""
+    from importlib.resources import files
+
+    from jinja2 import Environment, StrictUndefined
+
+    about = About() if about is None else about
+    source = files("osiris_jax").joinpath("templates/report.html").read_text("utf-8")
+    kind = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return kind.from_string(source).render(page(evaluation, about))
+
+
+def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
+    """What the template shows."""
+    main = evaluation.main
+    method, (low, high) = main.interval
+    settings = evaluation.settings
+    named = about.log.labels.get("state", ()) if about.log is not None else ()
+    return {
+        "about": about,
+        "main": main,
+        "value": number(main.value),
+        "interval": span(low, high),
+        "method": method,
+        "confidence": f"{100 * settings['confidence']:g} %",
+        "kind": CLASSES.get(main.verdict, "unjudged"),
+        "meaning": MEANINGS[main.verdict],
+        "settings": settings,
+        "estimates": Table(f"All with {method} intervals", HEADER, evaluation.lines()),
+        "others": other_intervals(evaluation),
+        "doubts": [(row.label, row.verdict, row.reasons) for row in evaluation.rows],
+        "kinds": CLASSES,
+        "differences": difference_table(evaluation, about),
+        "pictures": [
+            {"name": name, "uri": data_uri(figure), "caption": CAPTIONS[name]}
+            for name, figure in draw(evaluation).items()
+        ],
+        "diagnostics": diagnostics_table(evaluation),
+        "curve": None if evaluation.curve is None else curve_table(evaluation.curve),
+        "states": None if evaluation.states is None else states_table(evaluation.states, named),
+        "propensities": propensities(about),
+        "calibration": None if about.fit is None else calibration_table(about.fit),
+        "columns": None if about.log is None else columns_table(about.log.columns),
+        "reader_notes": () if about.log is None else about.log.notes,
+        "notes": evaluation.notes,
+        "exact": settings_table(settings),
+    }
+
+
+def propensities(about: About) -> Sequence[str]:
+    """Where the probabilities of the logged actions come from."""
+    if about.fit is not None:
+        return about.fit.words
+    return (LOGGED if about.propensities is None else about.propensities,)
+
+
+def other_intervals(evaluation: Evaluation) -> Table | None:
+    """The intervals beside the main one, if there are."""
+    methods = [m for m in evaluation.settings["methods"] if m != evaluation.main.interval[0]]
+    if not methods:
+        return None
+    lines = [
+        [row.label, *(span(*row.intervals.get(m, (np.nan, np.nan))) for m in methods)]
+        for row in evaluation.rows
+    ]
+    return Table("Intervals by the other methods", ["estimator", *methods], lines)
+
+
+def difference_table(evaluation: Evaluation, about: About) -> Table | None:
+    """The target against the one compared with, if there is one."""
+    if not evaluation.differences:
+        return None
+    caption = f"{about.target} less {about.compared}, from the same resamples"
+    return Table(caption, DIFFERENCE_HEADER, evaluation.difference_lines())
+
+
+def diagnostics_table(evaluation: Evaluation) -> Table:
+    """What the weights of every estimator are like."""
+    header = ["estimator", "trajectories", "effective size", "largest weight", "weights of 0"]
+    header += ["tail index", "length-weight correlation", "ratios kept", "bias of omission"]
+    lines = [_diagnosed(row, evaluation) for row in evaluation.rows if row.weights is not None]
+    return Table("Weights", header, lines)
+
+
+def _diagnosed(row: Row, evaluation: Evaluation) -> list[str]:
+    of = row.weights
+    assert of is not None, "rows without weights are left out"
+    omission = evaluation.omissions.get(row.estimator)
+    kept, bias = "100 %", "-"
+    if omission is not None:
+        low, high = omission.interval
+        kept, bias = f"{100 * omission.share_kept:.3g} %", span(-high, -low)
+    cells = [f"{of.number:,}", number(of.effective_size, 4), f"{100 * of.largest_share:.3g} %"]
+    cells += [f"{100 * of.zero_share:.3g} %", number(of.tail_index, 3)]
+    return [row.label, *cells, number(of.length_correlation, 3), kept, bias]
+
+
+def curve_table(curve: Curve) -> Table:
+    """The estimate and the share kept at every level."""
+    lines = []
+    columns = (column.tolist() for column in (curve.levels, curve.values, curve.share_kept))
+    for level, value, share in zip(*columns, strict=True):
+        marks = ["used"] * (level == curve.used)
+        marks += ["chosen from the data"] * (curve.automatic == level)
+        lines.append([f"{level:g}", number(value), f"{100 * share:.3g} %", ", ".join(marks)])
+    header = [curve.parameter, curve.estimator, "ratios kept", ""]
+    return Table(f"{curve.estimator} against {curve.parameter}", header, lines)
+
+
+def states_table(states: States, named: Sequence[str] = ()) -> Table:
+    """The states whose action matters most, by the test."""
+    seen = np.flatnonzero(states.visits)
+    by_threshold = states.parameter == "threshold"
+    sign = -1 if by_threshold else 1
+    order = seen[np.lexsort((-states.visits[seen], sign * states.evidence[seen]))]
+    lines = []
+    for state in order[:MOST_STATES].tolist():
+        name = [named[state]] if state < len(named) else ["-"] * bool(named)
+        cells = [number(float(states.evidence[state]), 3), f"{states.visits[state]:,}"]
+        lines.append([str(state), *name, *cells, "kept" if states.kept[state] else "omitted"])
+    shown = f", the first {MOST_STATES}" if len(order) > MOST_STATES else ""
+    kept = int(states.kept[seen].sum())
+    caption = f"{len(seen):,} states were visited, the ratios of {kept:,} are kept{shown}"
+    evidence = "statistic" if by_threshold else "p-value"
+    header = ["state", *["name"] * bool(named), evidence, "visits", "ratio"]
+    return Table(caption, header, lines, words=1 + bool(named))
+
+
+def calibration_table(fit: BehaviorFit) -> Table:
+    """Fitted probabilities against what was done, in bins."""
+    told = fit.calibration
+    lines = [
+        [number(predicted, 3), number(observed, 3), f"{count:,}"]
+        for predicted, observed, count in zip(
+            told.predicted, told.observed, told.count, strict=True
+        )
+        if count
+    ]
+    header = ["fitted probability", "observed frequency", "steps times actions"]
+    return Table("Calibration of the fitted behaviour policy", header, lines, words=0)
+
+
+def columns_table(columns: Mapping[str, Any]) -> Table:
+    """Which column of the log holds what."""
+    lines = [[name, of if isinstance(of, str) else ", ".join(of)] for name, of in columns.items()]
+    return Table("Columns", ["field", "column of the log"], lines, words=2)
+
+
+def settings_table(settings: Mapping[str, Any]) -> Table:
+    """Everything needed to repeat it."""
+    shown = plain(settings).items()
+    lines = [[name, _shown(value)] for name, value in shown]
+    return Table("Settings", ["setting", "value"], lines, words=2)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

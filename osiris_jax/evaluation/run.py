@@ -1,0 +1,275 @@
+"""`evaluate`: a log judged as a whole: estimates, intervals, diagnostics, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax import compose
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimate import check_batch
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, chooser, graver, judge
+from osiris_jax.evaluation.levels import by_level
+from osiris_jax.evaluation.result import Difference, Evaluation, Row
+from osiris_jax.intervals import Estimated, Sample, intervals
+from osiris_jax.intervals.checks import check_methods, refusal
+from osiris_jax.intervals.methods import NEEDS, percentile
+from osiris_jax.intervals.run import MEMORY, Progress, plan_all
+from osiris_jax.options import traced
+
+DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
+BEHAVIOR = "behavior"
+NOTES = {
+    "bca": "The main interval is the percentile one: an estimate after omission jumps where a "
+    "state passes the test, and in coverage studies bca then held the truth less often.",
+    "per-decision": "Per-decision estimators are judged by the weights of whole trajectories, the "
+    "heaviest that they use; rewards that come early have lighter ones.",
+    "mc": "`mc` is the mean return in the log: the value of the behaviour policy, to compare with.",
+}
+
+
+def evaluate(
+    batch: TrajectoryBatch,
+    estimators: str | Sequence[str] | None = None,
+    *,
+    relevance: str = "welch",
+    alpha: Any = 0.05,
+    threshold: Any = None,
+    discount: Any = 1.0,
+    weighting: str = "to-go",
+    ddof: Any = 1,
+    confidence: float = 0.95,
+    methods: str | Sequence[str] = ("percentile", "bca"),
+    resamples: int = 1000,
+    compare_with: TrajectoryBatch | str | None = None,
+    weight_bound: float | None = None,
+    return_bounds: tuple[float, float] | None = None,
+    key: Array | None = None,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Evaluation:
+    """The target's value by several estimators, with intervals, and how far to trust each.
+
+    The verdict on an estimator comes from the weights it uses: those of the ratios kept after
+    omission, of all ratios without. The main interval is `percentile`; `bca` covers less after
+    omission, which is not smooth.
+
+    Args:
+      batch: the log, with ratios; [traj, time].
+      estimators: names as for `estimate`; by default those of `DEFAULT_ESTIMATORS` that the log
+        allows. The headline is osirwis if it is among them, else the first.
+      relevance, alpha, threshold, discount, weighting, ddof: as for `estimate`; alpha="auto"
+        chooses the level, in every resample anew.
+      confidence, methods, resamples, weight_bound, return_bounds, memory, progress: as for
+        `intervals`; an estimator goes without a method that is not for it, and a note says so.
+      compare_with: the same log with another target's ratios, or "behavior" for the policy that
+        made the log: gives differences with percentile intervals from the same resamples.
+      key: a `jax.random.key`, consumed; key(0) if None.
+      **options: further options of the estimators or the test, by name; each gets those it has.
+
+    Example:
+      >>> found = oj.evaluate(batch, ["wis", "osirwis"], alpha="auto")
+      >>> print(found)
+      >>> found.main.value, found.main.verdict
+    """
+    check_batch(batch)
+    labels, notes = _labels(batch, estimators)
+    other = _other(batch, compare_with)
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    asked = Asked(
+        labels=labels,
+        methods=check_methods(methods),
+        relevance=relevance,
+        alpha=alpha,
+        threshold=threshold,
+        common={"discount": discount, "weighting": weighting, "ddof": ddof, "key": key},
+        sampling={"confidence": confidence, "resamples": resamples, "memory": memory},
+        bounds={"weight_bound": weight_bound, "return_bounds": return_bounds},
+        options=options,
+    )
+    if other is not None and not any("resampled" in NEEDS[name] for name in asked.methods):
+        raise ValueError("compare_with: needs resamples; add percentile to methods")
+    found = _estimated(batch, asked, progress, notes)
+    choices = choices_of(batch, asked)
+    judged = judge(batch, asked, found, choices)
+    states, curve = by_level(batch, asked, judged.rows, choices)
+    compared, differences = (), ()
+    if other is not None:
+        again = _estimated(other, asked, progress, [])
+        compared = judge(other, asked, again, choices_of(other, asked)).rows
+        differences = _differences(judged.rows, compared, found, again, confidence)
+    return Evaluation(
+        rows=judged.rows,
+        compared=compared,
+        differences=differences,
+        curve=curve,
+        omissions=judged.omissions,
+        states=states,
+        support=judged.support,
+        log_weights=judged.log_weights,
+        lengths=np.asarray(batch.lengths),
+        settings=_settings(batch, asked, compare_with),
+        notes=(*notes, *_notes(asked)),
+    )
+
+
+def _labels(batch: TrajectoryBatch, estimators: Any) -> tuple[tuple[str, ...], list[str]]:
+    """The estimators wanted, or all that the log allows."""
+    if estimators is not None:
+        names = (estimators,) if isinstance(estimators, str) else tuple(estimators)
+        if not names:
+            raise ValueError("estimators: none given")
+        return tuple(dict.fromkeys(names)), []
+    if batch.state is not None:
+        return DEFAULT_ESTIMATORS, []
+    plain = tuple(name for name in DEFAULT_ESTIMATORS if not parse_name(name)[1])
+    return plain, ["The log has no states, so nothing is omitted; with_states makes them."]
+
+
+def _other(batch: TrajectoryBatch, compare_with: Any) -> TrajectoryBatch | None:
+    if compare_with is None or isinstance(compare_with, TrajectoryBatch):
+        if compare_with is not None:
+            _check_same_log(batch, compare_with)
+        return compare_with
+    if not isinstance(compare_with, str) or compare_with != BEHAVIOR:
+        raise ValueError(
+            f'compare_with: expected a TrajectoryBatch or "{BEHAVIOR}", got {compare_with!r}'
+        )
+    return batch.replace(log_ratio=jnp.zeros_like(batch.reward), target_probs=batch.behavior_probs)
+
+
+def _check_same_log(batch: TrajectoryBatch, other: TrajectoryBatch) -> None:
+    check_batch(other)
+    real = np.asarray(batch.mask)
+    same = real.shape == other.mask.shape and np.array_equal(real, np.asarray(other.mask))
+    for name in ("reward", "action") if same else ():
+        mine, its = getattr(batch, name), getattr(other, name)
+        if mine is not None and its is not None:
+            same = same and np.array_equal(np.asarray(mine)[real], np.asarray(its)[real])
+    if not same:
+        raise ValueError(
+            "compare_with: not the same trajectories, so differences have no pairs; "
+            "give the same log with the other target's ratios, see with_policies"
+        )
+
+
+def _estimated(
+    batch: TrajectoryBatch, asked: Asked, progress: Progress | None, notes: list[str]
+) -> dict[str, Estimated]:
+    """Estimates and intervals; estimators with the same methods are computed together."""
+    level = {"alpha": asked.alpha, "threshold": asked.threshold}
+    plans = plan_all(batch, asked.labels, asked.relevance, level | asked.common, asked.options)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    least = float((asked.bounds["return_bounds"] or (0.0,))[0])
+    for label, plan in plans.items():
+        refused = {name: refusal(name, plan, least) for name in asked.methods}
+        notes += [f"{label} has no interval by {k}: {why}." for k, why in refused.items() if why]
+        groups.setdefault(tuple(k for k, why in refused.items() if not why), []).append(label)
+    found: dict[str, Estimated] = {}
+    for methods, labels in groups.items():
+        own = _options_of_group(asked, labels)
+        if not methods:
+            reason = refusal(asked.methods[0], plans[labels[0]], least)
+            raise ValueError(f"methods: none is available for `{labels[0]}`: {reason}")
+        found |= intervals(
+            batch,
+            labels,
+            methods=methods,
+            relevance=asked.relevance,
+            progress=progress,
+            **level,
+            **asked.common,
+            **asked.sampling,
+            **asked.bounds,
+            **own,
+        )
+    return {label: found[label] for label in asked.labels}
+
+
+def _options_of_group(asked: Asked, labels: Sequence[str]) -> dict[str, Any]:
+    """Options that some of these estimators take, of which the others in the log know nothing."""
+    functions, of_omission = [], ()
+    for plain_name, omits in map(parse_name, labels):
+        functions.append(ESTIMATORS[plain_name])
+        if omits:
+            of_omission = ("max_kept", "levels")
+            functions.append(compose.test_for(plain_name, asked.relevance))
+            functions += chooser(asked.level)
+    return asked.options_of(*functions, omission=of_omission)
+
+
+def _differences(
+    rows: Sequence[Row],
+    compared: Sequence[Row],
+    found: Mapping[str, Estimated],
+    again: Mapping[str, Estimated],
+    confidence: float,
+) -> tuple[Difference, ...]:
+    """Target less target compared, resample by resample."""
+    differences = []
+    for row, its in zip(rows, compared, strict=True):
+        drawn = found[row.estimator].resampled - again[row.estimator].resampled
+        value = row.value - its.value
+        sample = Sample(row.estimator, np.asarray(value), resampled=drawn)
+        low, high = percentile(sample, confidence)
+        defined = drawn[np.isfinite(drawn)]
+        differences.append(
+            Difference(
+                estimator=row.estimator,
+                value=row.value,
+                compared=its.value,
+                difference=value,
+                standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
+                low=float(low),
+                high=float(high),
+                undefined=int(np.isnan(drawn).sum()),
+                verdict=graver(row.verdict, its.verdict),
+            )
+        )
+    return tuple(differences)
+
+
+def _notes(asked: Asked) -> list[str]:
+    names = {parse_name(label) for label in asked.labels}
+    omits = any(omits for _, omits in names)
+    wanted = {
+        "bca": omits and {"bca", "percentile"} <= {*asked.methods},
+        "per-decision": any(name in PER_DECISION for name, _ in names),
+        "mc": ("mc", False) in names,
+    }
+    return [NOTES[name] for name, applies in wanted.items() if applies]
+
+
+def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[str, Any]:
+    """All that is needed to repeat it, of plain types where the arguments were."""
+    import jax
+
+    import osiris_jax
+
+    compared = compare_with if isinstance(compare_with, str | None) else "another target"
+    common = {name: value for name, value in asked.common.items() if name != "key"}
+    return {
+        "estimators": list(asked.labels),
+        "methods": list(asked.methods),
+        "relevance": asked.relevance,
+        asked.parameter: asked.level,
+        **common,
+        **{name: value for name, value in asked.sampling.items() if name != "memory"},
+        **{name: value for name, value in asked.bounds.items() if value is not None},
+        **asked.options,
+        "compare_with": compared,
+        "key": np.asarray(random.key_data(asked.common["key"])).tolist(),
+        "trajectories": len(batch.reward),
+        "steps": int(np.asarray(batch.lengths).sum()),
+        "states": batch.num_states,
+        "actions": batch.num_actions,
+        "dtype": str(batch.dtype),
+        "osiris_jax": osiris_jax.__version__,
+        "jax": jax.__version__,
+    }

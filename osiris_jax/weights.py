@@ -163,7 +163,7 @@ def verdicts(
         _judged(
             -size,
             (-50, -10),
-            f"the weights are worth {size:.3g} of {weights.number} trajectories",
+            f"the weights are worth {_rounded(size)} of {weights.number:,} trajectories",
         )
     ]
     if not size:
@@ -171,7 +171,7 @@ def verdicts(
     found.append(_judged(share, (0.1, 0.5), f"the largest weight is {100 * share:.3g} % of all"))
     if weights.tail_index is not None:
         k = weights.tail_index
-        meaning = "no finite mean of squares" if k >= 0.5 else "squares have a mean"
+        meaning = "their squares may have no mean" if k >= 0.5 else "their squares have a mean"
         found.append(_judged(k, (0.5, 0.7), f"tail index of the weights {k:.2f}: {meaning}"))
     if supported is not None and supported.mass > 0:
         reason = (
@@ -181,6 +181,10 @@ def verdicts(
         found.append(_judged(supported.mass, (0, 0.05), reason))
     found += [Verdict(CAREFUL, text) for text in warnings]
     return sorted(found, key=lambda verdict: -SEVERITY.index(verdict.level))
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _judged(value: float, limits: tuple[float, float], reason: str) -> Verdict:

@@ -142,9 +142,9 @@ GOOD = Weights(1000, 800.0, 0.01, 0.0, 0.1, 0.0)
 @pytest.mark.parametrize(
     ("change", "supported", "level", "said"),
     [
-        ({}, None, FINE, "worth 800 of 1000"),
-        ({"effective_size": 30.0}, None, CAREFUL, "worth 30 of 1000"),
-        ({"effective_size": 3.0}, None, NO_TRUST, "worth 3 of 1000"),
+        ({}, None, FINE, "worth 800 of 1,000"),
+        ({"effective_size": 30.0}, None, CAREFUL, "worth 30 of 1,000"),
+        ({"effective_size": 3.0}, None, NO_TRUST, "worth 3 of 1,000"),
         ({"largest_share": 0.2}, None, CAREFUL, "20 % of all"),
         ({"largest_share": 0.7}, None, NO_TRUST, "70 % of all"),
         ({"tail_index": 0.6}, None, CAREFUL, "0.60"),

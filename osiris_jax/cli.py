@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from osiris_jax.commands.parsing import levels, numbers, words
 from osiris_jax.files import Stopped
-from osiris_jax.selection import AUTO, SELECTION
 
 app = typer.Typer(
     name="osiris-jax",
@@ -130,11 +130,11 @@ def study(
     given = {
         "world": world,
         "trials": trials,
-        "sizes": _numbers("sizes", sizes, int),
-        "alphas": _levels(alphas),
-        "thresholds": _numbers("thresholds", thresholds, float),
-        "estimators": _words(estimators),
-        "relevance": _words(relevance),
+        "sizes": numbers("sizes", sizes, int),
+        "alphas": levels(alphas),
+        "thresholds": numbers("thresholds", thresholds, float),
+        "estimators": words(estimators),
+        "relevance": words(relevance),
         "weighting": weighting,
         "ddof": ddof,
         "discount": discount,
@@ -143,34 +143,6 @@ def study(
         "truth_episodes": truth_episodes,
     }
     run_study(make_study(toml, given), out, read_memory(memory), chunk_size)
-
-
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _levels(text: str | None) -> tuple | None:
-    """Numbers, and the words that stand for a level chosen from the data."""
-    words = _words(text)
-    if words is None:
-        return None
-    return tuple(w if w == AUTO or w in SELECTION else _number("alphas", w) for w in words)
-
-
-def _number(field: str, word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        names = ", ".join((AUTO, *SELECTION))
-        raise ValueError(f"{field}: expected numbers, or {names}, got {word!r}") from None
-
-
-def _numbers(field: str, text: str | None, kind: type) -> tuple | None:
-    try:
-        return None if text is None else tuple(kind(word) for word in _words(text) or ())
-    except ValueError:
-        name = "integers" if kind is int else "numbers"
-        raise ValueError(f"{field}: expected {name} with commas between, got {text!r}") from None
 
 
 @app.command()
@@ -204,7 +176,7 @@ def reproduce(
     from osiris_jax.commands.reproduce import read_request
     from osiris_jax.commands.reproduce import reproduce as run
 
-    run(read_request(target, protocol, _words(worlds), trials, seed, out))
+    run(read_request(target, protocol, words(worlds), trials, seed, out))
 
 
 @app.command()
@@ -232,15 +204,15 @@ def calibrate(
     from osiris_jax.commands.calibrate import calibrate as run
     from osiris_jax.study.calibration import VARIANTS, Calibration
 
-    wanted = tuple(VARIANTS) if variants == "all" else tuple(_words(variants) or ())
+    wanted = tuple(VARIANTS) if variants == "all" else tuple(words(variants) or ())
     calibration = Calibration(
         world=world,
         trials=trials,
-        sizes=_numbers("sizes", sizes, int) or (),
-        alphas=_numbers("alphas", alphas, float) or (),
-        thresholds=_numbers("thresholds", thresholds, float) or (),
-        tests=_words(tests) or (),
-        weightings=_words(weightings) or (),
+        sizes=numbers("sizes", sizes, int) or (),
+        alphas=numbers("alphas", alphas, float) or (),
+        thresholds=numbers("thresholds", thresholds, float) or (),
+        tests=words(tests) or (),
+        weightings=words(weightings) or (),
         variants=tuple("" if name == "plain" else name for name in wanted),
         seed=seed,
     )
@@ -280,11 +252,11 @@ def coverage(
     study = Coverage(
         world=world,
         trials=trials,
-        sizes=_numbers("sizes", sizes, int) or (),
-        estimators=_words(estimators) or (),
-        methods=tuple(INTERVALS) if methods == "all" else _words(methods) or (),
+        sizes=numbers("sizes", sizes, int) or (),
+        estimators=words(estimators) or (),
+        methods=tuple(INTERVALS) if methods == "all" else words(methods) or (),
         relevance=relevance,
-        alpha=(_levels(alpha) or (alpha,))[0],
+        alpha=(levels(alpha) or (alpha,))[0],
         threshold=threshold,
         weighting=weighting,
         discount=discount,
@@ -356,17 +328,17 @@ def evaluate(
             behavior=behavior,
             behavior_epsilon=behavior_epsilon,
             compare=compare,
-            estimators=_words(estimators),
+            estimators=words(estimators),
             relevance=relevance,
-            alpha=(_levels(alpha) or (alpha,))[0],
+            alpha=(levels(alpha) or (alpha,))[0],
             threshold=threshold,
             weighting=weighting,
             discount=discount,
             confidence=confidence,
-            methods=_words(methods) or (),
+            methods=words(methods) or (),
             resamples=resamples,
             weight_bound=weight_bound,
-            return_bounds=_numbers("return_bounds", return_bounds, float),
+            return_bounds=numbers("return_bounds", return_bounds, float),
             seed=seed,
             out=out,
         )

@@ -120,3 +120,14 @@ def episodes(flat):
         episode = {key: np.array(flat[key][start:end]) for key in ("states", "actions", "rewards")}
         data.append(episode | {"log_ratio": np.log(flat["rho"][start:end])})
     return data
+
+
+def ragged(batch):
+    """A simulated batch as a list of episodes."""
+    fields = {"rewards": batch.reward, "log_ratio": batch.log_ratio}
+    fields |= {"states": batch.state, "actions": batch.action}
+    fields = {name: np.asarray(x) for name, x in fields.items()}
+    return [
+        {name: x[i, :n] for name, x in fields.items()}
+        for i, n in enumerate(np.asarray(batch.lengths))
+    ]

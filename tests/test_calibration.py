@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
+from datasets import ragged
 
 import osiris_jax as oj
 from osiris_jax.study.calibration import VARIANTS, Calibration
@@ -23,17 +24,6 @@ def levels_of(test):
 @pytest.fixture(scope="module")
 def waiting():
     return oj.make("waiting-room")
-
-
-def ragged(batch):
-    """A simulated batch as a list of episodes."""
-    fields = {"rewards": batch.reward, "log_ratio": batch.log_ratio}
-    fields |= {"states": batch.state, "actions": batch.action}
-    fields = {name: np.asarray(x) for name, x in fields.items()}
-    return [
-        {name: x[i, :n] for name, x in fields.items()}
-        for i, n in enumerate(np.asarray(batch.lengths))
-    ]
 
 
 def data_sets(world):

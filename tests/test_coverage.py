@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle_intervals as slow
 import pytest
+from datasets import ragged
 
 import osiris_jax as oj
 from osiris_jax import cli
@@ -44,17 +45,6 @@ def study(waiting):
 def rows(study):
     with jax.enable_x64(True):
         return study.run()
-
-
-def ragged(batch):
-    """A simulated batch as a list of episodes."""
-    fields = {"rewards": batch.reward, "log_ratio": batch.log_ratio}
-    fields |= {"states": batch.state, "actions": batch.action}
-    fields = {name: np.asarray(x) for name, x in fields.items()}
-    return [
-        {name: x[i, :n] for name, x in fields.items()}
-        for i, n in enumerate(np.asarray(batch.lengths))
-    ]
 
 
 def slow_interval(data, draws, name, method, num_states):

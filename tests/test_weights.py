@@ -102,6 +102,30 @@ def test_the_tail_index_beside_maximum_likelihood():
     assert tail_index(np.log(weight)) == pytest.approx(with_prior, abs=0.02)
 
 
+def slow_tail_index(weights):
+    """Zhang and Stephens (2009), equations by loops; 10 further observations of k = 0.5."""
+    ordered = sorted(weights)
+    n = math.ceil(min(len(weights) / 5, 3 * math.sqrt(len(weights))))
+    x = [w - ordered[-n - 1] for w in ordered[-n:]]
+    m = 30 + math.floor(math.sqrt(n))
+    theta = [
+        1 / x[-1] + (1 - math.sqrt(m / (j - 0.5))) / (3 * x[math.floor(n / 4 + 0.5) - 1])
+        for j in range(1, m + 1)
+    ]
+    shape = [sum(math.log(1 - b * y) for y in x) / n for b in theta]
+    score = [n * (math.log(-b / k) - k - 1) for b, k in zip(theta, shape, strict=True)]
+    chance = [1 / sum(math.exp(other - mine) for other in score) for mine in score]
+    best = sum(b * c for b, c in zip(theta, chance, strict=True))
+    k = sum(math.log(1 - best * y) for y in x) / n
+    return (n * k + 10 * 0.5) / (n + 10)
+
+
+@pytest.mark.parametrize("number", [25, 60, 400])
+def test_the_tail_index_by_loops(number):
+    weights = genpareto(0.8).rvs(number, random_state=number)
+    assert tail_index(np.log(weights)) == pytest.approx(slow_tail_index(weights), rel=1e-6)
+
+
 @pytest.mark.parametrize("number", [1, 5, 20])
 def test_too_few_weights_have_no_tail(number):
     assert tail_index(np.linspace(0, 1, number)) is None

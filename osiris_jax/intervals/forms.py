@@ -219,9 +219,15 @@ def values_of_rows(
             found[one.label] = lax.cond(trusted, lambda fast=fast: fast, plain)
         elif isinstance(parts, Steps):
             found[one.label] = _cwpdis(counts, parts, options)
+        elif one.estimator in ("is", "pdis"):
+            found[one.label] = _weighted_sums(counts, parts.log_weight, parts.value)
+        elif one.estimator == "wis":
+            by_trajectory = parts.log_weight[:, None], parts.value[:, None]
+            found[one.label] = _weighted_means(counts, *by_trajectory)[:, 0]
         else:
-            name = "is" if one.estimator == "pdis" else one.estimator
-            found[one.label] = _by_weight(name, counts, parts.log_weight, parts, batch, options)
+            found[one.label] = _by_weight(
+                one.estimator, counts, parts.log_weight, parts, batch, options
+            )
     return found
 
 
@@ -281,35 +287,75 @@ def _by_weight(
 def _cwpdis(
     counts: Float[Array, "resample traj"], parts: Steps, options: dict[str, Any]
 ) -> Float[Array, " resample"]:
-    """`cwpdis` of all resamples as products, or each by itself where a step's weights vanish."""
     finished = options["finished"]
     log_weight, reward, mask = parts
-    scale = masked.discounts(reward.shape[1], options["discount"], reward.dtype)
     if finished != "keep":
         log_weight = masked.fill(mask, log_weight, -jnp.inf)
+    alive = _product(counts, mask.astype(reward.dtype))
+    mean = _weighted_means(counts, log_weight, reward, alive > 0)
+    share = alive / counts.sum(1)[:, None] if finished == "share" else jnp.ones_like(alive)
+    scale = masked.discounts(reward.shape[1], options["discount"], reward.dtype)
+    return masked.total(jnp.where(alive > 0, mean * share, 0) * scale[None])
+
+
+def _product(counts: Array, columns: Array) -> Array:
+    return jnp.matmul(counts, columns, precision=lax.Precision.HIGHEST)
+
+
+def _least_sum(dtype) -> float:
+    """A sum of relative weights below which some of them may have vanished."""
+    return 1e-200 if dtype == jnp.float64 else 1e-18
+
+
+def _weighted_means(
+    counts: Float[Array, "resample traj"],
+    log_weight: Float[Array, "traj column"],
+    value: Float[Array, "traj column"],
+    asked: Bool[Array, "resample column"] | bool = True,
+) -> Float[Array, "resample column"]:
+    """`masked.weighted_mean` of every column in every resample, where asked, as products.
+
+    Each by itself where the weights of a resample vanish beside the heaviest of all.
+    """
     heaviest = jnp.argmax(log_weight, axis=0)[None]
     peak = jnp.take_along_axis(log_weight, heaviest, 0)
-    reference = jnp.take_along_axis(reward, heaviest, 0)
+    reference = jnp.take_along_axis(value, heaviest, 0)
     weight = jnp.exp(log_weight - jnp.where(jnp.isfinite(peak), peak, 0))
-    columns = (weight, weight * (reward - reference), log_weight > -jnp.inf, mask)
-    stacked = jnp.concatenate([x.astype(reward.dtype) for x in columns], axis=1)
-    sums = jnp.matmul(counts, stacked, precision=lax.Precision.HIGHEST)
-    norm, excess, weighing, alive = jnp.split(sums, 4, axis=1)
-    share = alive / counts.sum(1)[:, None] if finished == "share" else jnp.ones_like(alive)
-    least = 1e-200 if reward.dtype == jnp.float64 else 1e-18
-    needed = (alive > 0) & (weighing > 0)
+    columns = (weight, weight * (value - reference), (log_weight > -jnp.inf).astype(value.dtype))
+    norm, excess, weighing = jnp.split(_product(counts, jnp.concatenate(columns, 1)), 3, axis=1)
+    needed = asked & (weighing > 0)
 
     def products() -> Array:
         mean = reference + excess / jnp.where(needed, norm, 1)
         return jnp.where(weighing > 0, mean, jnp.nan)
 
-    def one(count: Float[Array, " traj"]) -> Float[Array, " time"]:
+    def one(count: Float[Array, " traj"]) -> Float[Array, " column"]:
         by_count = log_weight + jnp.log(count)[:, None]
-        return jax.vmap(masked.weighted_mean, in_axes=1)(by_count, reward)
+        return jax.vmap(masked.weighted_mean, in_axes=1)(by_count, value)
 
-    trusted = jnp.all(~needed | (norm > least))
-    mean = lax.cond(trusted, products, lambda: lax.map(one, counts))
-    return masked.total(jnp.where(alive > 0, mean * share, 0) * scale[None])
+    trusted = jnp.all(~needed | (norm > _least_sum(value.dtype)))
+    return lax.cond(trusted, products, lambda: lax.map(one, counts))
+
+
+def _weighted_sums(
+    counts: Float[Array, "resample traj"],
+    log_weight: Float[Array, " traj"],
+    value: Float[Array, " traj"],
+) -> Float[Array, " resample"]:
+    """`weighted_sum` of every resample as one product, or each by itself where weights vanish."""
+    adds = (value != 0) & (log_weight > -jnp.inf)
+    peak = jnp.max(jnp.where(adds, log_weight, -jnp.inf))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weight = jnp.where(adds, jnp.exp(jnp.where(adds, log_weight, 0) - peak), 0)
+    columns = jnp.stack([weight * value, weight, adds.astype(value.dtype)], axis=1)
+    total, norm, adding = _product(counts / counts.sum(1)[:, None], columns).T
+    root = jnp.exp(peak / 2)
+
+    def each() -> Array:
+        return lax.map(lambda count: weighted_sum(count, log_weight, value), counts)
+
+    trusted = jnp.all((adding == 0) | (norm > _least_sum(value.dtype)))
+    return lax.cond(trusted, lambda: total * root * root, each)
 
 
 def terms(

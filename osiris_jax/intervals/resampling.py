@@ -23,9 +23,20 @@ def draw_rows(
 
     def one(number: Integer[Array, ""]) -> Int[Array, " row"]:
         own = random.fold_in(key, number)
-        return random.randint(own, (num_trajectories,), 0, num_trajectories)
+        if num_trajectories >= 2**16:
+            return random.randint(own, (num_trajectories,), 0, num_trajectories)
+        return _share_of(random.bits(own, (num_trajectories,), jnp.uint32), num_trajectories)
 
     return jax.vmap(one)(numbers)
+
+
+def _share_of(bits: Array, number: int) -> Array:
+    """floor(bits * number / 2^32) without 64-bit words, for numbers below 2^16.
+
+    Half the random words of `randint`; a row's probability is off by less than 2^-32.
+    """
+    high, low = bits >> 16, bits & 0xFFFF
+    return ((high * number + (low * number >> 16)) >> 16).astype(jnp.int32)
 
 
 def rows_without_groups(num_trajectories: int) -> list[np.ndarray]:

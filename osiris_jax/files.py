@@ -6,9 +6,10 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Stopped(Exception):
@@ -46,6 +47,8 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> Path:
     """The arrays as a compressed .npz, whole or not at all."""
+    import numpy as np
+
     plain = {name: np.asarray(array) for name, array in arrays.items()}
     return write_whole(path, lambda file: np.savez_compressed(file, **plain))  # pyright: ignore
 
@@ -56,6 +59,8 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
       ValueError: names the file that is no such archive, or holds Python objects.
     """
+    import numpy as np
+
     with open(path, "rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:

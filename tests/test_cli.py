@@ -33,15 +33,20 @@ def test_help_has_an_example(monkeypatch, capsys, command):
     assert not command or f"osiris-jax {command[0]}" in " ".join(printed.split())
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+
+
+@pytest.mark.parametrize("command", [(), *((name.replace("_", "-"),) for name in COMMANDS)])
+def test_help_is_quick_and_imports_nothing_heavy(command):
+    heavy = ("jax", "numpy", "gymnax", "flax", "matplotlib", "pandas", "pyarrow")
     code = (
-        "import sys; sys.argv = ['osiris-jax', '--help']\n"
+        f"import sys; sys.argv = ['osiris-jax', *{command}, '--help']\n"
         "from osiris_jax import cli\n"
         "try: cli.main()\n"
-        "except SystemExit: print([m for m in ('gymnax', 'flax', 'matplotlib', 'pandas') "
-        "if m in sys.modules])"
+        f"except SystemExit: print([m for m in {heavy} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Usage: " in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 

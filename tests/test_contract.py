@@ -1,7 +1,7 @@
 """Laws that all estimators and relevance tests keep; a new line in a registry is tested at once."""
 
-import sys
 from functools import partial
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from osiris_jax.relevance import RELEVANCE_BY_LAG
 
 SIZE = 6
 LONGER = MAX_STEPS + 5
-MODULE = sys.modules["osiris_jax.estimate"]
+MODULE = import_module("osiris_jax.estimate")  # the name in the package is the function
 ROUNDING = {"float32": 1e-5, "float64": 1e-12}
 # values of further options of the tests, each tried on every test that has it
 FURTHER = {

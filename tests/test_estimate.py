@@ -1,6 +1,6 @@
 """`estimate` and `relevance_pvalues` as a user meets them: names, options, errors."""
 
-import sys
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from osiris_jax.relevance import keep_steps, relevant
 
 BATCH = oj.from_episodes(random_data(0, 12, coarse=True), num_states=NUM_STATES)
 KEEP = jnp.asarray(random_map(0))
-MODULE = sys.modules["osiris_jax.estimate"]
+MODULE = import_module("osiris_jax.estimate")  # the name in the package is the function
 TINY = {"relevance": "nn-q", "steps": 3, "hidden": 4, "minibatch": 8}
 
 

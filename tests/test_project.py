@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,7 +25,7 @@ LAYERS = [
     {"commands", "cli"},
 ]
 HEAVY = (
-    *("pandas", "scipy", "matplotlib", "gymnax", "gymnasium"),
+    *("jax", "numpy", "pandas", "scipy", "matplotlib", "gymnax", "gymnasium"),
     *("flax", "optax", "pyarrow", "typer", "rich", "minari", "h5py"),
 )
 
@@ -55,6 +56,23 @@ def test_importing_is_light():
     code = f"import sys, osiris_jax; print([m for m in {HEAVY} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_every_public_name_is_found_on_first_use():
+    assert sorted(oj.__all__) == sorted(oj._HOME_OF)
+    for name in oj.__all__:
+        assert not isinstance(getattr(oj, name), ModuleType), name
+    with pytest.raises(AttributeError, match="no attribute 'estimat'"):
+        oj.estimat  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["estimate", "intervals"])
+@pytest.mark.parametrize("module_first", [False, True])
+def test_functions_are_not_hidden_by_modules_of_their_name(name, module_first):
+    lines = [f"import osiris_jax.{name}", f"import osiris_jax as oj; print(callable(oj.{name}))"]
+    code = "; ".join(lines if module_first else lines[::-1] + lines)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert set(run.stdout.split()) == {"True"}, run.stderr
 
 
 def test_the_readme_shows_the_example_and_what_it_prints():

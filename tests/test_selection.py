@@ -1,7 +1,7 @@
 """The data's own Markov chain, and the level of relevance that is chosen from the data."""
 
-import sys
 from functools import partial
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import osiris_jax as oj
 from osiris_jax import selection
 from osiris_jax.empirical import BLOCK, composite_moments
 
-MODULE = sys.modules["osiris_jax.estimate"]
+MODULE = import_module("osiris_jax.estimate")  # the name in the package is the function
 MAPS = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 0, 1, 0, 0], [0, 0, 1, 1, 1]], bool)
 LEVELS = (1.0, 0.6, 0.3, 0.1, 0.0)
 compiled_moments = jax.jit(composite_moments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from osiris_jax.selection import AUTO, SELECTION
-
 
 def words(text: str | None) -> tuple[str, ...] | None:
     """The words between commas; None for an option that was not given."""
@@ -12,17 +10,20 @@ def words(text: str | None) -> tuple[str, ...] | None:
 
 def levels(text: str | None) -> tuple | None:
     """Numbers, and the words that stand for a level chosen from the data."""
+    from osiris_jax.selection import AUTO, SELECTION
+
+    chosen = (AUTO, *SELECTION)
     given = words(text)
     if given is None:
         return None
-    return tuple(w if w == AUTO or w in SELECTION else _number("alphas", w) for w in given)
+    return tuple(word if word in chosen else _number("alphas", word, chosen) for word in given)
 
 
-def _number(field: str, word: str) -> float:
+def _number(field: str, word: str, chosen: tuple[str, ...]) -> float:
     try:
         return float(word)
     except ValueError:
-        names = ", ".join((AUTO, *SELECTION))
+        names = ", ".join(chosen)
         raise ValueError(f"{field}: expected numbers, or {names}, got {word!r}") from None
 
 

@@ -36,7 +36,7 @@ def keywords(function: Callable) -> dict[str, inspect.Parameter]:
 def check_options(options: dict[str, Any], function: Callable) -> None:
     """Raises a ValueError unless the kernel takes these options, with these values."""
     refuse_unknown(options, [function])
-    bind(function, options, jnp.zeros(()).dtype)
+    bind(function, options, jax.dtypes.canonicalize_dtype(float))
 
 
 def refuse_unknown(options: dict[str, Any], users: list[Callable]) -> None:
@@ -120,8 +120,9 @@ def traced(name: str, value: Any, dtype) -> Array:
             bad = array[~np.asarray(allowed(array))]
             if bad.size:
                 raise ValueError(f"{name}: must be {meaning}, got {bad.ravel()[0]}")
-    array = jnp.asarray(value)
-    return array if array.dtype == bool else array.astype(dtype)
+    # NumPy converts what is not in JAX yet: each conversion there would be a compilation.
+    array = value if isinstance(value, Array) else np.asarray(value)
+    return jnp.asarray(array if array.dtype == bool else array.astype(dtype))
 
 
 def _key(value: Any) -> Array:

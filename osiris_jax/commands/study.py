@@ -57,17 +57,17 @@ def run_study(study: Study, out: Path, memory: int | None, chunk_size: int | Non
 
 def report(result: StudyResult, out: Path) -> None:
     """The table in the terminal, as Markdown and JSON, and the pictures."""
-    from osiris_jax import plots
-
     study = result.study
     rows = [table_row(row) for row in result.rows]
     title = f"{study.world.name}: {study.trials} trials, truth {result.truth}"
     print_table(title, HEADER, rows, words=2)
     notes = "".join(f"- {note}\n" for note in result.notes)
-    print(notes, end="")
+    print(notes, end="", flush=True)
     text = f"# {title}\n\n{markdown(HEADER, rows)}\n{notes}"
     write_text(out / "summary.md", text)
     write_text(out / "summary.json", to_json(result.rows))
+    from osiris_jax import plots  # costly, so after the table
+
     pictures = plots.save(plots.rmse_bars(result.rows, study.world.name), out, "rmse")
     with contextlib.suppress(ValueError):
         figure = plots.consistency(result.rows, study.world.name)

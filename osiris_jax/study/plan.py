@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
@@ -347,10 +346,13 @@ def _has_alpha(test: Named) -> bool:
 
 def _try(kernel: Callable[[TrajectoryBatch], Any], **changes: Any) -> None:
     """Traces a kernel on two short trajectories: it raises now what it would raise later."""
-    steps, ids = jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32)
-    fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids}
-    fields |= {"target_probs": jnp.zeros((2, 3, 2)), "behavior_probs": jnp.zeros((2, 3, 2))}
-    batch = TrajectoryBatch(**fields, mask=steps == 0, num_states=2, num_actions=2)
+    number = jax.dtypes.canonicalize_dtype(float)
+    steps = jax.ShapeDtypeStruct((2, 3), number)
+    ids, mask = (jax.ShapeDtypeStruct((2, 3), kind) for kind in (np.int32, bool))
+    probs = jax.ShapeDtypeStruct((2, 3, 2), number)
+    fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids, "mask": mask}
+    fields |= {"target_probs": probs, "behavior_probs": probs}
+    batch = TrajectoryBatch(**fields, num_states=2, num_actions=2)  # pyright: ignore[reportArgumentType]
     jax.eval_shape(kernel, batch.replace(**changes))
 
 

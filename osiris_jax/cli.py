@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from osiris_jax.commands.compilations import keep_compilations
 from osiris_jax.commands.parsing import levels, numbers, words
 from osiris_jax.files import Stopped
 
@@ -366,8 +367,11 @@ def train_policy(
 
 def main() -> None:
     """Runs the command line; what the user can mend is one line and exit code 2."""
+    arguments = sys.argv[1:] or ["--help"]
+    if "--help" not in arguments:
+        keep_compilations()
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        code = app(arguments, standalone_mode=False) or 0
         problem = "stopped" if code == STOPPED else ""
     except typer.TyperException as error:
         code, problem = 2, error.format_message()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,10 +72,20 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def cache_folder() -> Path:
-    """Where simulated data is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
+    """Where what can be made again is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
     if chosen := os.environ.get("OSIRIS_JAX_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osiris-jax"
+    return _user_cache() / "osiris-jax"
+
+
+def _user_cache() -> Path:
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path.home() / ".cache"
 
 
 def _umask() -> int:

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import jax
@@ -248,4 +249,8 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     assert files.cache_folder() == tmp_path / "user" / "osiris-jax"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    assert files.cache_folder() == tmp_path / ".cache" / "osiris-jax"
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    places = {"linux": ".cache", "darwin": "Library/Caches", "win32": "local"}
+    for platform, place in places.items():
+        monkeypatch.setattr(sys, "platform", platform)
+        assert files.cache_folder() == tmp_path / place / "osiris-jax"

@@ -219,7 +219,10 @@ def test_the_command_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path)
     assert shown == [(*pair, size) for size in (6, 9) for pair in pairs]
     assert [row["mean_width"] is None for row in summary] == [m == "hcope" for _, m, _ in shown]
     table = (tmp_path / "coverage.md").read_text()
-    assert table.count("| hcope |") == 2
+    assert table.count("| hcope |") == 3
+    rates = [f"{100 * row['coverage']:.1f}±{100 * row['coverage_se']:.1f} %" for row in summary]
+    assert "| estimator | method | N = 6 | N = 9 |" in table
+    assert f"| wis | t | {rates[2]} | {rates[5]} |\n" in table
     assert (tmp_path / "coverage.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "coverage.pdf").read_bytes().startswith(b"%PDF")
 

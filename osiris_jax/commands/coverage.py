@@ -36,16 +36,31 @@ def coverage(study: Coverage, out: Path) -> None:
     subtitle = f"{title}, {study.trials} data sets, truth {' and '.join(truths)}"
     print_table(subtitle, HEADER, shown, words=2)
     note = "Below and above: intervals that lie wholly below or above the truth.\n"
-    write_text(out / "coverage.md", f"# {subtitle}\n\n{markdown(HEADER, shown)}\n{note}")
+    tables = f"{markdown(*by_size(rows))}\n{markdown(HEADER, shown)}"
+    write_text(out / "coverage.md", f"# {subtitle}\n\n{tables}\n{note}")
     write_text(out / "summary.json", json.dumps(rows_as_json(rows), indent=2))
     pictures = plots.save(plots.coverage(rows, title), out, "coverage")
     print("tables:", out / "coverage.md", out / "summary.json")
     print("pictures:", *pictures)
 
 
+def by_size(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of the coverage alone: a line for each method, a column for each size."""
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    rates = {(estimator_label(row), row["method"], row["size"]): rate_of(row) for row in rows}
+    lines = dict.fromkeys(key[:2] for key in rates)
+    shown = [[*line, *(rates[*line, size] for size in sizes)] for line in lines]
+    return ["estimator", "method", *(f"N = {size}" for size in sizes)], shown
+
+
+def rate_of(row: dict[str, Any]) -> str:
+    """The coverage in percent with its standard error."""
+    return f"{100 * row['coverage']:.1f}±{100 * row['coverage_se']:.1f} %"
+
+
 def table_row(row: dict[str, Any]) -> list[str]:
-    """A row as text, the coverage in percent with its standard error."""
-    rate = f"{100 * row['coverage']:.1f}±{100 * row['coverage_se']:.1f} %"
+    """A row as text."""
+    rate = rate_of(row)
     numbers = [str(row[name]) for name in ("missed_below", "missed_above", "undefined")]
     words = [estimator_label(row), row["method"], str(row["size"])]
     ends = [f"{row[name]:.4g}" for name in ("mean_low", "mean_width")]

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from osiris_jax.commands.compilations import keep_compilations
-from osiris_jax.commands.cores import use_all_cores
 from osiris_jax.commands.parsing import levels, numbers, words
 from osiris_jax.files import Stopped
 
@@ -102,7 +101,7 @@ def study(
     ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Trials in a chunk.")] = None,
     cpu_devices: Annotated[
-        int | None, typer.Option(help="Divide the CPU into so many devices; default: its cores.")
+        int | None, typer.Option(help="Divide the CPU into so many devices.")
     ] = None,
     coordinator: Annotated[
         str | None, typer.Option(help="host:port of process 0, for several processes.")
@@ -119,7 +118,6 @@ def study(
     Example: osiris-jax study --world dilly-dallying --trials 10000 --sizes 25,50
     --alphas 0.05,0.1,1 --estimators is,wis,osirwis --out runs/dd
     """
-    use_all_cores()
     from osiris_jax.commands.study import make_study, read_memory, run_study
     from osiris_jax.study.run import start_devices
 

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -353,10 +352,6 @@ def test_chunks_fit_the_memory_that_is_given(study):
     one = engine.bytes_per_trial()
     assert run._chunk_size(study, engine, 7 * one, None) == 7
     assert run._chunk_size(study, engine, one // 2, None) == 1
-    assert run._chunk_size(study, engine, None, None) == study.trials
-    engine.mesh = SimpleNamespace(size=3)  # a multiple of the devices, but never beyond the trials
-    assert run._chunk_size(study, engine, 8 * one, None) == 6
-    assert run._chunk_size(study, engine, one // 2, None) == 3
     assert run._chunk_size(study, engine, None, None) == study.trials
     assert run.free_memory() > 2**20
 

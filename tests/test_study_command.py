@@ -3,7 +3,6 @@
 import json
 import os
 import random as chance
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,6 @@ import pandas
 import pytest
 
 from osiris_jax import cli
-from osiris_jax.commands.cores import cores
 from osiris_jax.commands.study import read_memory, with_error
 
 STUDY = [
@@ -103,44 +101,6 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path):
 def test_four_devices_give_the_same_values(whole, tmp_path):
     finish(start(tmp_path / "run", "--cpu-devices", "4"))
     np.testing.assert_allclose(values(tmp_path / "run"), values(whole[0]), rtol=2e-5, atol=1e-6)
-
-
-def test_another_number_of_devices_goes_on_with_the_same_chunks(whole, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(whole[0], out)
-    for number in (0, 3, 9):
-        (out / "trials" / f"chunk-{number:05d}.parquet").unlink()
-    finish(start(out, "--cpu-devices", "3"))
-    assert list(files(out)) == list(files(whole[0]))
-    np.testing.assert_allclose(values(out), values(whole[0]), rtol=2e-5, atol=1e-6)
-
-
-COUNTED = """
-import os, sys
-from osiris_jax.cli import main
-sys.argv = ["osiris-jax", *sys.argv[1:]]
-try: main()
-except SystemExit: pass
-import jax
-print("devices", jax.local_device_count())
-"""
-
-
-@pytest.mark.parametrize(
-    ("said", "arguments", "devices"),
-    [
-        ({}, (), cores()),
-        ({"JAX_NUM_CPU_DEVICES": "3"}, (), 3),
-        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, (), 5),
-        ({"JAX_NUM_CPU_DEVICES": "3"}, ("--cpu-devices", "4"), 4),
-    ],
-)
-def test_the_cpu_is_divided_into_its_cores_unless_the_user_says_otherwise(said, arguments, devices):
-    bad = ("study", "--world", "mars", *arguments)  # devices are there before worlds
-    command = [sys.executable, "-c", COUNTED, *bad]
-    env = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"} | said
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.stdout.split() == ["devices", str(devices)], done.stderr
 
 
 def test_two_processes_over_loopback_give_the_same_values(whole, tmp_path):

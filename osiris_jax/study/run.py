@@ -102,14 +102,17 @@ def _make_folder(out: Path) -> None:
 
 
 def _chunk_size(study: Plan, engine: Computes, memory: int | None, given: int | None) -> int:
-    if given is not None:
-        return min(given, study.trials)
-    budget = memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
-    if budget <= 0:
-        raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
-    fitting = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
     number = engine.mesh.size
-    return min(max(1, fitting // number) * number, study.trials)
+    if given is not None:
+        wanted = given
+    else:
+        budget = (
+            memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
+        )
+        if budget <= 0:
+            raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
+        wanted = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
+    return max(1, min(wanted, study.trials) // number) * number
 
 
 def free_memory() -> int:
@@ -142,11 +145,10 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
     mine = [c for c in missing if c % jax.process_count() == jax.process_index()]
     done = study.trials - sum(len(trials_of(study, store.chunk_size, c)) for c in missing)
     progress("trials", done, study.trials)
-    size = -(-store.chunk_size // engine.mesh.size) * engine.mesh.size
     for chunk in mine:
         trials = trials_of(study, store.chunk_size, chunk)
         try:
-            values = engine.values(_padded(trials, size))[: len(trials)]
+            values = engine.values(_padded(trials, store.chunk_size))[: len(trials)]
         except jax.errors.JaxRuntimeError as error:
             several = jax.process_count() > 1
             if begun or several or len(missing) < total or not _out_of_memory(error):
@@ -164,7 +166,7 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
 
 
 def _padded(trials: np.ndarray, size: int) -> np.ndarray:
-    """The trials, the last repeated: one shape, so one compilation, that divides over devices."""
+    """The trials, the last repeated, so that every chunk has one shape and one compilation."""
     return np.pad(trials, (0, size - len(trials)), mode="edge").astype(np.uint32)
 
 

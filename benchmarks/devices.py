@@ -25,7 +25,7 @@ def measure(devices, cores):
 
     jax.config.update("jax_num_cpu_devices", devices)
     import osiris_jax as oj
-    from osiris_jax.study.kernel import Engine
+    from osiris_jax.study.engine import Engine
 
     alphas = (0.05, 0.1, 0.25, 0.5, 1.0)
     estimators = ("is", "wis", "osiris", "osirwis")

@@ -47,12 +47,12 @@ def measure(function, batch, repeats=7):
 
 def in_log_space(batch):
     """The form that `incris` falls back to, forced by asking for it."""
-    safe = incremental._matmul_is_safe
-    incremental._matmul_is_safe = lambda paths: jnp.asarray(False)
+    safe = incremental._factors_are_safe
+    incremental._factors_are_safe = lambda paths: jnp.asarray(False)
     try:
         return jax.jit(lambda b: incremental.incris(b, b.log_ratio)).lower(batch).compile()
     finally:
-        incremental._matmul_is_safe = safe
+        incremental._factors_are_safe = safe
 
 
 def main():

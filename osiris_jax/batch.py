@@ -107,9 +107,7 @@ def trim(
 ) -> TrajectoryBatch:
     """Drops the padding beyond the longest trajectory, its length rounded up. Not under jit."""
     kept, axis = round_up(int(np.asarray(batch.lengths).max())), batch.mask.ndim - 1
-    if kept >= batch.mask.shape[axis]:
-        return batch
-    return _map_time_fields(batch, lambda field: lax.slice_in_dim(field, 0, kept, axis=axis))
+    return batch if kept >= batch.mask.shape[axis] else pad_or_cut(batch, kept)
 
 
 def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
@@ -124,6 +122,14 @@ def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
         return jnp.pad(field, widths)
 
     return _map_time_fields(batch, pad)
+
+
+def pad_or_cut(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
+    """The time axis made `steps` long; no trajectory may be longer."""
+    axis = batch.mask.ndim - 1
+    if steps >= batch.mask.shape[axis]:
+        return pad_to(batch, steps)
+    return _map_time_fields(batch, lambda field: lax.slice_in_dim(field, 0, steps, axis=axis))
 
 
 def bucket_length(steps: int) -> int:

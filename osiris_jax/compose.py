@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from osiris_jax import selection
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.estimators.trajectory import OF_WEIGHTS
 from osiris_jax.options import keywords
 from osiris_jax.relevance import (
     RELEVANCE,
@@ -26,6 +27,7 @@ from osiris_jax.relevance import (
     at_steps,
     composite,
     keep_steps,
+    log_weights_of_levels,
     most_relevant,
     omit,
     relevant,
@@ -104,13 +106,48 @@ def value_at(
     else:
         keep = steps_at(batch, evidence, level, max_kept)
         value = function(composite(batch, keep), omit(log_ratio, keep), **options)
+    return _unless_failed(evidence, value)
+
+
+def _unless_failed(evidence: Evidence, value: Array) -> Array:
+    """The value, or NaN where the evidence is not a number."""
     failed = [jnp.isnan(x).any() for x in jax.tree.leaves(evidence.value)]
     return jnp.where(jnp.any(jnp.stack(failed)), jnp.nan, value)
 
 
-def values_at(batch: TrajectoryBatch, estimator: str, evidence, levels, **options: Any) -> Array:
+def values_at(
+    batch: TrajectoryBatch, estimator: str, evidence, levels, *, max_kept=None, **options: Any
+) -> Array:
     """[level] the estimates at all levels."""
-    return jax.vmap(lambda level: value_at(batch, estimator, evidence, level, **options))(levels)
+    if estimator in OF_WEIGHTS and max_kept is None:
+        log_weight = log_weights_at(batch, evidence, levels)
+        of_weights = OF_WEIGHTS[estimator]
+        value = jax.vmap(lambda weights: of_weights(batch, weights, **options))(log_weight)
+        return _unless_failed(evidence, value)
+
+    def at(level: Array) -> Array:
+        return value_at(batch, estimator, evidence, level, max_kept=max_kept, **options)
+
+    return jax.vmap(at)(levels)
+
+
+def log_weights_at(
+    batch: TrajectoryBatch, evidence: Evidence, levels: Float[Array, " level"]
+) -> Float[Array, "level traj"]:
+    """Log-weights of the trajectories after omission by state or step, at all levels."""
+    order = jnp.argsort(-levels if evidence.by_threshold else levels)
+
+    def count(omissions: Any, level: Array) -> tuple[Any, None]:
+        keep = map_at(evidence, level)
+        return jax.tree.map(lambda number, kept: number + ~kept, omissions, keep), None
+
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.int32), evidence.value)
+    # a loop, for XLA would compute a sum anew at every step of every trajectory
+    omissions, _ = lax.scan(count, none, levels)
+    rising = log_weights_of_levels(
+        batch.require("log_ratio", "omission"), batch.mask, at_steps(omissions, batch), len(levels)
+    )
+    return jnp.zeros_like(rising).at[order].set(rising)
 
 
 def choose(

@@ -145,7 +145,11 @@ def running_log_weights(
 ) -> Float[Array, "traj time"]:
     """log rho_{1:t} (reverse: log rho_{t:T}); after its end a trajectory keeps its final weight."""
     finite, zero = split_zeros(log_ratio, mask)
-    has_zero = lax.cummax(zero.astype(jnp.int8), axis=1, reverse=reverse).astype(bool)
+    time = jnp.arange(mask.shape[1])[None]
+    if reverse:
+        has_zero = time <= jnp.where(zero, time, -1).max(1, keepdims=True)
+    else:
+        has_zero = time >= jnp.where(zero, time, time.size).min(1, keepdims=True)
     return jnp.where(has_zero, -jnp.inf, running_sum(finite, reverse=reverse))
 
 

@@ -8,7 +8,11 @@ chunks, nor how many others there are can change it.
 What is simulated is given by two pytrees. The dynamics have `reset(key)`, `observe(inner)`,
 `step(key, inner, action) -> (inner, reward, done)` and `state_of(observation)`, for one trajectory;
 the decider maps `(observation, uniform)` to `(action, log_ratio)`, and its `probs(observation)` are
-those of all actions under the policy that acts and under the target.
+those of all actions under the policy that acts and under the target; `prepared()` is the same
+decider, with what it would compute at every step computed once.
+
+Dynamics may have `visit(key, inner, action)`, one number from which all that a step shows can be
+looked up again by `fields_of(decider, visit)`. Then only that number is recorded.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
 
+from osiris_jax import bits
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.policies import choose
 
@@ -50,6 +55,9 @@ class FollowPolicy:
             return action, jnp.zeros((), log_probs.dtype)
         return action, self.target.log_probs(observation)[action] - log_probs[action]
 
+    def prepared(self) -> FollowPolicy:
+        return self
+
     def probs(self, observation: Array) -> tuple[Array, Array]:
         target = self.sampler if self.target is None else self.target
         return jnp.exp(self.sampler.log_probs(observation)), jnp.exp(target.log_probs(observation))
@@ -66,17 +74,44 @@ class _Lanes(NamedTuple):
     inner: Any
 
 
+class Recorded(NamedTuple):
+    """Trajectories as recorded: fields [trial, traj, time, ...] and lengths [trial, traj]."""
+
+    fields: Any
+    lengths: Array
+
+    def pad_or_cut(self, steps: int) -> Recorded:
+        """The time axis made `steps` long; no trajectory may be longer."""
+
+        def changed(x: Array) -> Array:
+            widths = [(0, 0)] * x.ndim
+            widths[2] = (0, max(steps - x.shape[2], 0))
+            return jnp.pad(x[:, :, :steps], widths)
+
+        return Recorded(jax.tree.map(changed, self.fields), self.lengths)
+
+
 @partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
 def _record(leaves, keys, shared, size, steps, lanes, observations, probs) -> TrajectoryBatch:
     dynamics, decider = shared.restore(leaves)
+    options = {"observations": observations, "probs": probs}
+    found = record_fields(dynamics, decider, keys, size, steps=steps, lanes=lanes, **options)
+    return batch_of(dynamics, decider, found, probs=probs)
+
+
+def record_fields(
+    dynamics, decider, keys, size, *, steps: int, lanes: int, observations: bool, probs: bool
+) -> Recorded:
+    """What `batch_of` makes a batch of, for use under `jit`."""
     count, blocks = len(keys) * size, -(-steps // BLOCK)
 
-    def cell(observation, action, reward, log_ratio):
+    def cell(key, inner, observation, action, reward, log_ratio):
+        if hasattr(dynamics, "visit"):
+            return dynamics.visit(key, inner, action)
         fields = {"reward": reward, "log_ratio": log_ratio, "action": action}
         fields["state"] = dynamics.state_of(observation)
         if probs:
-            names = ("behavior_probs", "target_probs")
-            fields |= dict(zip(names, decider.probs(observation), strict=True))
+            fields |= _probs_of(decider, observation)
         return fields | ({"observation": observation} if observations else {})
 
     def write(sink, lane: _Lanes, after: _Lanes, cells):
@@ -91,19 +126,36 @@ def _record(leaves, keys, shared, size, steps, lanes, observations, probs) -> Tr
         flat = x.reshape(len(keys), size, blocks * BLOCK, *x.shape[3:])
         return flat[:, :, :steps]
 
+    return Recorded(jax.tree.map(by_trajectory, fields), lengths.reshape(len(keys), size))
+
+
+def batch_of(dynamics, decider, recorded: Recorded, *, probs: bool) -> TrajectoryBatch:
+    """The batch [trial, traj, time] of recorded trajectories."""
+    fields, lengths = recorded
+    if hasattr(dynamics, "visit"):
+        visit = fields
+        fields = dynamics.fields_of(decider, visit)
+        fields |= _probs_of(decider, fields["state"]) if probs else {}
+    steps = jax.tree.leaves(fields)[0].shape[2]
+    mask = jnp.arange(steps)[None, None] < lengths[..., None]
     return TrajectoryBatch(
-        **jax.tree.map(by_trajectory, fields),
-        mask=jnp.arange(steps)[None, None] < lengths.reshape(len(keys), size, 1),
+        **jax.tree.map(lambda x: _select(mask, x, jnp.zeros_like(x)), fields),
+        mask=mask,
         num_states=dynamics.num_states,
         num_actions=dynamics.num_actions,
     )
+
+
+def _probs_of(decider, observation) -> dict[str, Array]:
+    names = ("behavior_probs", "target_probs")
+    return dict(zip(names, decider.probs(observation), strict=True))
 
 
 @partial(jax.jit, static_argnames=("shared", "size", "lanes"))
 def _outcomes(leaves, keys, steps, discount, shared, size, lanes) -> Outcomes:
     dynamics, decider = shared.restore(leaves)
 
-    def cell(observation, action, reward, log_ratio):
+    def cell(key, inner, observation, action, reward, log_ratio):
         return {}
 
     def write(sink, lane: _Lanes, after: _Lanes, cells):
@@ -118,6 +170,7 @@ def _outcomes(leaves, keys, steps, discount, shared, size, lanes) -> Outcomes:
 def _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sink):
     """Runs every trajectory to its end. Returns the lengths [trial * size] and the filled sink."""
     count = len(keys) * size
+    decider = decider.prepared()
 
     def start(number: Array) -> _Lanes:
         number = jnp.minimum(number, count)
@@ -136,7 +189,7 @@ def _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sin
         action, log_ratio = decider(observation, uniform)
         step_key = random.fold_in(random.fold_in(lane.key, _STEPS), lane.time)
         inner, reward, done = dynamics.step(step_key, lane.inner, action)
-        seen = cell(observation, action, reward, log_ratio)
+        seen = cell(step_key, lane.inner, observation, action, reward, log_ratio)
         seen = jax.tree.map(lambda x: jnp.where(lane.running, x, jnp.zeros_like(x)), seen)
         gain = reward * jnp.asarray(discount, reward.dtype) ** lane.time
         time = lane.time + lane.running
@@ -177,13 +230,13 @@ def _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sin
 
 def _block_uniforms(key: Array, block: Array) -> Array:
     """Always float32, so that both float types see the same data."""
-    return random.uniform(random.fold_in(key, block), (BLOCK,), jnp.float32)
+    return bits.uniforms(key, block, BLOCK)
 
 
 def _select(which: Array, new: Array, old: Array) -> Array:
     if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
         return jnp.where(which, new, old)
-    return jnp.where(which.reshape(which.shape + (1,) * (new.ndim - 1)), new, old)
+    return jnp.where(which.reshape(which.shape + (1,) * (new.ndim - which.ndim)), new, old)
 
 
 def _cell_of_one(dynamics, decider, cell):
@@ -191,7 +244,7 @@ def _cell_of_one(dynamics, decider, cell):
     observation = dynamics.observe(inner)
     action, log_ratio = decider(observation, jnp.zeros(()))
     _, reward, _ = dynamics.step(random.key(0), inner, action)
-    return cell(observation, action, reward, log_ratio)
+    return cell(random.key(0), inner, observation, action, reward, log_ratio)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from osiris_jax.paper.protocol import (
     ablation,
 )
 from osiris_jax.paper.run import Engine, Reproduction, results_of, rows_together
-from osiris_jax.study.kernel import Engine as StudyEngine
+from osiris_jax.study.engine import Engine as StudyEngine
 
 GRIDWORLDS = ("dilly-dallying", "express")
 FITTED = "nn-q"

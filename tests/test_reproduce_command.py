@@ -82,7 +82,7 @@ def test_run_again_it_computes_nothing(table1, monkeypatch, capsys):
         raise AssertionError("computed again")
 
     monkeypatch.setattr("osiris_jax.paper.run.values_of", fail)
-    monkeypatch.setattr("osiris_jax.study.kernel.Engine.values", fail)
+    monkeypatch.setattr("osiris_jax.study.engine.Engine.values", fail)
     before = (table1 / "summary.json").read_bytes()
     arguments = ("table1", "--worlds", "express", "--trials", TRIALS, "--out", table1)
     assert run(monkeypatch, *arguments) == 0

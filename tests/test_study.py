@@ -16,7 +16,7 @@ from jax import random
 import osiris_jax as oj
 from osiris_jax.envs.lunar_lander import LunarLander
 from osiris_jax.networks import QNetwork
-from osiris_jax.study import kernel, plan, run, store, summary
+from osiris_jax.study import engine, plan, run, store, summary
 
 ESTIMATORS = ("wis", "cwpdis:finished=drop", "on-policy", "osirwis", "osiris-pdis")
 RELEVANCE = ("welch", "welch:weighting=none:ddof=0", "oracle", "true:tolerance=0.2")
@@ -229,7 +229,7 @@ def test_a_study_that_stopped_goes_on_and_ends_the_same(study, folder, tmp_path,
 
 
 def test_a_finished_study_computes_nothing(study, folder, monkeypatch):
-    monkeypatch.setattr(kernel.Engine, "values", None)
+    monkeypatch.setattr(engine.Engine, "values", None)
     assert len(study.run(out=folder).rows) == len(study.cells())
 
 
@@ -333,7 +333,7 @@ def test_a_full_disk_is_reported_by_name_and_leaves_what_was_there(study, copy, 
 
 
 def test_too_little_memory_halves_the_chunk_before_anything_is_written(lean, tmp_path, monkeypatch):
-    sizes, values = [], kernel.Engine.values
+    sizes, values = [], engine.Engine.values
 
     def scarce(self, trials):
         sizes.append(len(trials))
@@ -341,18 +341,18 @@ def test_too_little_memory_halves_the_chunk_before_anything_is_written(lean, tmp
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return values(self, trials)
 
-    monkeypatch.setattr(kernel.Engine, "values", scarce)
+    monkeypatch.setattr(engine.Engine, "values", scarce)
     lean.run(out=tmp_path / "run", chunk_size=20)
     assert sizes == [20, 10, *[5] * 4]
     assert json.loads((tmp_path / "run" / "study.json").read_text())["chunk_size"] == 5
 
 
 def test_chunks_fit_the_memory_that_is_given(study):
-    engine = kernel.Engine(study)
-    one = engine.bytes_per_trial()
-    assert run._chunk_size(study, engine, 7 * one, None) == 7
-    assert run._chunk_size(study, engine, one // 2, None) == 1
-    assert run._chunk_size(study, engine, None, None) == study.trials
+    computing = engine.Engine(study)
+    one = computing.bytes_per_trial()
+    assert run._chunk_size(study, computing, 7 * one, None) == 7
+    assert run._chunk_size(study, computing, one // 2, None) == 1
+    assert run._chunk_size(study, computing, None, None) == study.trials
     assert run.free_memory() > 2**20
 
 

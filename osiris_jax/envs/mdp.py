@@ -53,13 +53,27 @@ class TabularDynamics:
         return observation
 
     def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        visit = self.visit(key, state, action)
+        following = jnp.ravel(self.successor)[visit]
+        return following, jnp.ravel(self.reward)[visit], jnp.asarray(self.terminal)[following]
+
+    def visit(self, key: Array, state: Array, action: Array) -> Array:
+        """Which of all [state, action, slot] a step is."""
         slots = self.successor.shape[-1]
         first = (state * self.num_actions + action) * slots
-        place = first + (
-            self._slot(first, random.uniform(key, (), jnp.float32)) if slots > 1 else 0
-        )
-        following = jnp.ravel(self.successor)[place]
-        return following, jnp.ravel(self.reward)[place], jnp.asarray(self.terminal)[following]
+        if slots == 1:
+            return first
+        return first + self._slot(first, random.uniform(key, (), jnp.float32))
+
+    def fields_of(self, decider: Any, visit: Array) -> dict[str, Array]:
+        """What such steps show."""
+        pair = visit // self.successor.shape[-1]
+        return {
+            "reward": jnp.ravel(self.reward)[visit],
+            "log_ratio": jnp.ravel(decider.log_ratio)[pair],
+            "action": pair % self.num_actions,
+            "state": pair // self.num_actions,
+        }
 
     def _slot(self, first: Array, uniform: Array) -> Array:
         """How many slots from `first` on are passed by `uniform`, by bisection."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from osiris_jax.envs.mdp import build_dynamics, policy_table
 from osiris_jax.envs.world import World
@@ -18,14 +18,25 @@ from osiris_jax.policies import choose
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class FollowTable:
-    """Draws from a table of probabilities; ratios come from a table too, computed in float64."""
+    """Draws from a table of probabilities; ratios come from a table too, computed in float64.
+
+    Attributes:
+      passed: [state, action] uniforms from which on an action is passed over, if prepared.
+    """
 
     sampler: np.ndarray
     target: np.ndarray
     log_ratio: np.ndarray
+    passed: Array | None = None
+
+    def prepared(self) -> FollowTable:
+        return dataclasses.replace(self, passed=passed_from(jnp.asarray(self.sampler)))
 
     def __call__(self, state: Array, uniform: Array) -> tuple[Array, Array]:
-        action = choose(jnp.asarray(self.sampler)[state], uniform)
+        if self.passed is None:
+            action = choose(jnp.asarray(self.sampler)[state], uniform)
+        else:
+            action = jnp.sum(self.passed[state] <= uniform, -1, dtype=jnp.int32)
         place = state * self.sampler.shape[1] + action
         return action, jnp.ravel(self.log_ratio)[place]
 
@@ -109,6 +120,18 @@ class TabularWorld(World):
         from osiris_jax.envs.environments import TabularEnvironment
 
         return TabularEnvironment(self.dynamics, self.horizon, self.name)
+
+
+def passed_from(probs: Array) -> Array:
+    """[state, action] from which uniform on `choose` passes over each action.
+
+    The cumulative probability, but of the last action that can happen infinite, and of one that
+    cannot happen that of the action before it.
+    """
+    possible = probs > 0
+    later = jnp.flip(jnp.cumsum(jnp.flip(possible, -1), -1), -1) > possible
+    own = jnp.where(possible, jnp.cumsum(probs, -1), -jnp.inf)
+    return jnp.where(later, lax.cummax(own, axis=1), jnp.inf)
 
 
 def log_ratio_table(target: np.ndarray, behavior: np.ndarray) -> np.ndarray:

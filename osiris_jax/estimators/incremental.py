@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,10 +24,10 @@ class Choice(NamedTuple):
 
 
 class _Paths(NamedTuple):
-    """Products of ratios from the start, zeros apart: rho_{1:j} = [zeros = 0] exp(log_weight)."""
+    """Products from the start: rho_{1:j} is exp(log_weight), or 0 after a `zero` ratio."""
 
     log_weight: Float[Array, "traj cut"]
-    zeros: Int[Array, "traj cut"]
+    zero: Bool[Array, "traj time"]
     reward: Float[Array, "traj time"]
 
 
@@ -60,16 +59,14 @@ def choose_cuts(
     if variance not in ("of-one", "of-mean"):
         raise ValueError(f'variance: {variance!r} is not one of "of-one", "of-mean"')
     finite, zero = masked.split_zeros(log_ratio, batch.mask)
-    start = ((0, 0), (1, 0))
     paths = _Paths(
-        log_weight=jnp.pad(masked.running_sum(finite), start),
-        zeros=jnp.pad(jnp.cumsum(zero, axis=1, dtype=jnp.int32), start),
+        log_weight=jnp.pad(masked.running_sum(finite), ((0, 0), (1, 0))),
+        zero=zero,
         reward=masked.fill(batch.mask, batch.reward),
     )
     variance_share = 1.0 if variance == "of-one" else 1.0 / len(batch.reward)
-    return _redo_in_log_space(
-        _choose_by_matmul(paths, variance_share), paths, variance_share, ~_matmul_is_safe(paths)
-    )
+    choice, trusted = _choose_by_matmul(paths, variance_share)
+    return _redo_in_log_space(choice, paths, variance_share, ~trusted)
 
 
 def latest_best(
@@ -80,9 +77,14 @@ def latest_best(
     The best is named apart, for a compiler may compute the scores twice and round them differently,
     so that none equals the minimum.
     """
-    good = score <= slack(score.min(-1, keepdims=True))
-    last_good = jnp.max(jnp.where(good, jnp.arange(score.shape[-1]), 0), axis=-1)
+    last_good = _latest_within(score, slack(score.min(-1, keepdims=True)))
     return jnp.maximum(last_good, jnp.argmin(score, axis=-1))
+
+
+def _latest_within(
+    score: Float[Array, "*row cut"], limit: Float[Array, "*row #cut"]
+) -> Int[Array, "*row"]:
+    return jnp.max(jnp.where(score <= limit, jnp.arange(score.shape[-1]), 0), axis=-1)
 
 
 def _tie_tolerance(dtype) -> float:
@@ -96,18 +98,16 @@ def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  
     return (x[:1] + shift)[0], from_first - shift
 
 
-def _matmul_is_safe(paths: _Paths) -> Bool[Array, ""]:
-    """Whether no ratio is zero and no square in `_choose_by_matmul` can overflow or vanish."""
+def _factors_are_safe(paths: _Paths) -> Bool[Array, ""]:
+    """Whether no ratio is zero and no square of a factor in `_choose_by_matmul` can vanish."""
     spread = jnp.max(paths.log_weight.max(1) - paths.log_weight.min(1))
-    largest_reward = jnp.max(jnp.abs(paths.reward))
-    log_reward = jnp.abs(jnp.log(jnp.where(largest_reward > 0, largest_reward, 1)))
-    log_largest = paths.log_weight.max() + spread + log_reward
-    log_limit = 0.45 * jnp.log(jnp.finfo(paths.reward.dtype).max)
-    return (log_largest < log_limit) & (paths.zeros.max() == 0)
+    log_reward = jnp.log(jnp.where(paths.reward != 0, jnp.abs(paths.reward), 1))
+    limit = 0.9 * jnp.log(jnp.finfo(paths.reward.dtype).max)
+    return (spread + 2 * jnp.max(jnp.abs(log_reward)) < limit) & ~paths.zero.any()
 
 
-def _choose_by_matmul(paths: _Paths, variance_share: float) -> Choice:
-    """The cuts of all rewards, from two matrix products per block of rows.
+def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Bool[Array, ""]]:
+    """The cuts of all rewards, from two matrix products per block of rows; and if all is finite.
 
     With u_j = 1 / rho_{1:j} and v_t = rho_{1:t} r_t, B r_t = u_j v_t, so that the means over
     trajectories of B r_t and of its square are products of matrices; mean(A B r_t) is free of
@@ -122,30 +122,39 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> Choice:
     mean_full = (jnp.exp(log_weight[:, 1:]) * reward).mean(0)
     mean_bare, deviation = _mean_and_deviation(reward)
     variance_bare = (deviation**2).mean(0)
+    by_time = jnp.stack([weighted_reward.T, weighted_reward.T**2], axis=1)
+    powers = jnp.stack([inverse, inverse**2])
 
     def rows(inputs):
         weighted, full, bare, bare_variance, time = inputs
         cut = jnp.arange(num_steps + 1)[None]
         no_ratio = cut == time[:, None]
-        first = jnp.where(no_ratio, bare[:, None], weighted @ inverse / num_trajectories)
-        second = weighted**2 @ inverse**2 / num_trajectories
+        first, second = jnp.swapaxes(weighted, 0, 1) @ powers / num_trajectories
+        first = jnp.where(no_ratio, bare[:, None], first)
         spread = jnp.where(no_ratio, bare_variance[:, None], jnp.maximum(second - first**2, 0))
         split = mean_kept[None] * first
         score = (full[:, None] - split) ** 2 + variance_share * spread
-        score = jnp.where(cut <= time[:, None], score, jnp.inf)
-        rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * (full[:, None] ** 2 + split**2)
-        tolerance = _tie_tolerance(score.dtype)
-        chosen = latest_best(score, lambda best: best * (1 + tolerance) + rounding)
-        return Choice(chosen, jnp.take_along_axis(first, chosen[:, None], axis=1)[:, 0])
+        allowed = cut <= time[:, None]
+        finite = jnp.all(jnp.isfinite(score) | ~allowed, axis=1)
+        score = jnp.where(allowed, score, jnp.inf)
+        eps = jnp.finfo(score.dtype).eps
+        rounding = (64 * eps) ** 2 * (full[:, None] ** 2 + split**2) + 8 * eps * second
+        best = score.min(1, keepdims=True)
+        chosen = _latest_within(score, best * (1 + _tie_tolerance(score.dtype)) + rounding)
+        at_chosen = cut == chosen[:, None]
+        return Choice(chosen, jnp.sum(jnp.where(at_chosen, first, 0), axis=1)), finite
 
-    by_row = (weighted_reward.T, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
-    return blocked(rows, by_row)
+    by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
+    choice, finite = blocked(rows, by_row)
+    return choice, finite.all() & _factors_are_safe(paths)
 
 
 def blocked(rows, by_row):
     """`rows` over blocks of the leading axis, so that memory stays linear in time."""
     num_rows = len(by_row[0])
-    block = min(ROW_BLOCK, num_rows)
+    if num_rows <= ROW_BLOCK:
+        return rows(by_row)
+    block = ROW_BLOCK
     num_blocks = -(-num_rows // block)
 
     def fold(x):
@@ -179,14 +188,17 @@ def _choose_in_log_space(
     paths: _Paths, t: Int[Array, ""], variance_share: float
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """The cut of one reward and the mean there, for ratios of zero and of any size."""
-    log_weight, zeros = paths.log_weight, paths.zeros
+    log_weight = paths.log_weight
     reward = paths.reward[:, t, None]
-    allowed = jnp.arange(log_weight.shape[1])[None] <= t + 1
-    column = partial(lax.dynamic_index_in_dim, axis=1)
-    survives = (zeros == column(zeros, t + 1)) & (reward != 0) & allowed
-    log_recent = column(log_weight, t + 1) - log_weight + jnp.log(jnp.abs(reward))
+    cut, step = jnp.arange(log_weight.shape[1])[None], jnp.arange(paths.zero.shape[1])[None]
+    allowed = cut <= t + 1
+    first_zero = jnp.min(jnp.where(paths.zero, step, step.size), axis=1, keepdims=True)
+    latest_zero = jnp.max(jnp.where(paths.zero & (step <= t), step, -1), axis=1, keepdims=True)
+    survives = (latest_zero < cut) & (reward != 0) & allowed
+    log_now = lax.dynamic_index_in_dim(log_weight, t + 1, axis=1)
+    log_recent = log_now - log_weight + jnp.log(jnp.abs(reward))
     recent, log_recent_scale = _scale_down(log_recent, survives)
-    kept, log_kept_scale = _scale_down(log_weight, (zeros == 0) & allowed)
+    kept, log_kept_scale = _scale_down(log_weight, (first_zero >= cut) & allowed)
 
     mean_recent, deviation = _mean_and_deviation(recent * jnp.sign(reward))
     _, kept_deviation = _mean_and_deviation(kept)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+
+
+class _Steps(NamedTuple):
+    """What happens at each step; a finished trajectory waits where nothing happens."""
+
+    log_ratio: Float[Array, "time traj"]
+    reward: Float[Array, "time traj"]
+    next_place: Int[Array, "time traj"]
 
 
 def mis(
@@ -26,31 +36,69 @@ def mis(
     absorbing = batch.num_states
     place = masked.fill(batch.mask, state, absorbing)
     next_place = jnp.pad(place[:, 1:], ((0, 0), (0, 1)), constant_values=absorbing)
-    steps = (
+    steps = _Steps(
         masked.fill(batch.mask, log_ratio).T,
         masked.fill(batch.mask, batch.reward).T,
         next_place.T,
     )
-
-    def step(log_share, inputs):
-        log_ratio_t, reward_t, next_place_t = inputs
-        log_weight = log_share + log_ratio_t
-        reward_mean = jnp.sum(jnp.exp(log_weight) * reward_t)
-        log_total = jax.nn.logsumexp(log_weight)
-        log_share = _log_mean_by_place(log_weight, next_place_t, absorbing + 1) - log_total
-        return jnp.where(log_total > -jnp.inf, log_share, jnp.nan), reward_mean
-
-    uniform = jnp.full(len(state), -jnp.log(len(state)), batch.dtype)
-    _, reward_means = lax.scan(step, uniform, steps)
-    reward_means = masked.fill(masked.alive(batch.mask), reward_means)
-    return masked.total(reward_means * masked.discounts(len(reward_means), discount, batch.dtype))
+    means, trusted = _by_shares(steps, absorbing + 1)
+    means = _redo_in_log_space(means, steps, absorbing + 1, ~trusted)
+    means = masked.fill(masked.alive(batch.mask), means)
+    return masked.total(means * masked.discounts(len(means), discount, batch.dtype))
 
 
-def _log_mean_by_place(
-    log_weight: Float[Array, " traj"], place: Int[Array, " traj"], num_places: int
+def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], Bool[Array, ""]]:
+    """The mean reward of every step, and whether no share came near to vanishing."""
+    dtype = steps.reward.dtype
+    least = 1e-280 if dtype == jnp.float64 else 1e-30
+
+    def step(carry, inputs: _Steps):
+        share, trusted = carry
+        weight = share * jnp.exp(inputs.log_ratio)
+        total = jnp.sum(weight)
+        exists = (share > 0) & (inputs.log_ratio > -jnp.inf)
+        trusted &= jnp.all(~exists | (weight > least)) & jnp.isfinite(total)
+        share = _mean_by_place(weight, inputs.next_place, num_places) / total
+        return (share, trusted), jnp.sum(weight * inputs.reward)
+
+    number = steps.reward.shape[1]
+    start = jnp.full(number, 1 / number, dtype), jnp.asarray(True)
+    (_, trusted), means = lax.scan(step, start, steps)
+    return means, trusted
+
+
+def _mean_by_place(
+    weight: Float[Array, " traj"], place: Int[Array, " traj"], num_places: int
 ) -> Float[Array, " traj"]:
-    """For each trajectory, the log of the mean weight of all that are in the same place."""
-    peak = masked.segment_peak(log_weight, place, num_places)[place]
-    weight_and_count = jnp.stack([jnp.exp(log_weight - peak), jnp.ones_like(log_weight)], -1)
-    weight, count = jax.ops.segment_sum(weight_and_count, place, num_places)[place].T
-    return jnp.log(weight / count) + peak
+    """For each trajectory, the mean weight of all that are in the same place."""
+    weight_and_count = jnp.stack([weight, jnp.ones_like(weight)], -1)
+    total, count = jax.ops.segment_sum(weight_and_count, place, num_places)[place].T
+    return total / count
+
+
+def _redo_in_log_space(
+    means: Float[Array, " time"], steps: _Steps, num_places: int, needed: Bool[Array, ""]
+) -> Float[Array, " time"]:
+    """Overwrites the means by those of shares of any size, where `needed`.
+
+    A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
+    """
+
+    def body(carry):
+        t, log_share, means = carry
+        now = _Steps(*(field[t] for field in steps))
+        log_weight = log_share + now.log_ratio
+        means = means.at[t].set(jnp.sum(jnp.exp(log_weight) * now.reward))
+        log_total = jax.nn.logsumexp(log_weight)
+        peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
+        mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
+        log_share = jnp.log(mean) + peak - log_total
+        return t + 1, jnp.where(log_total > -jnp.inf, log_share, jnp.nan), means
+
+    number = steps.reward.shape[1]
+    uniform = jnp.full(number, -jnp.log(number), means.dtype)
+
+    def unfinished(carry):
+        return needed & (carry[0] < len(means))
+
+    return lax.while_loop(unfinished, body, (0, uniform, means))[2]

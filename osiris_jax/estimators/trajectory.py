@@ -27,9 +27,8 @@ def importance_sampling(
     Args:
       clip: weights above it are cut to it (Ionides 2008); None cuts nothing.
     """
-    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
-    value = masked.returns(batch.reward, batch.mask, discount)
-    return masked.scaled_sum(log_weight, value / len(value))
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    return is_of_weights(batch, log_weight, discount=discount, clip=clip)
 
 
 def wis(
@@ -40,8 +39,8 @@ def wis(
     Args:
       clip: as for `importance_sampling`.
     """
-    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
-    return masked.weighted_mean(log_weight, masked.returns(batch.reward, batch.mask, discount))
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    return wis_of_weights(batch, log_weight, discount=discount, clip=clip)
 
 
 def phwis(
@@ -59,10 +58,41 @@ def phwis(
         length in the data. A length that can happen but was not seen makes the estimate NaN.
       clip: as for `importance_sampling`.
     """
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    return phwis_of_weights(
+        batch, log_weight, discount=discount, length_probs=length_probs, clip=clip
+    )
+
+
+def is_of_weights(
+    batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
+) -> Float[Array, ""]:
+    """`importance_sampling` where the log-weights of the trajectories are known."""
+    value = masked.returns(batch.reward, batch.mask, discount)
+    return masked.scaled_sum(masked.clip_weights(log_weight, clip), value / len(value))
+
+
+def wis_of_weights(
+    batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
+) -> Float[Array, ""]:
+    """`wis` where the log-weights are known."""
+    value = masked.returns(batch.reward, batch.mask, discount)
+    return masked.weighted_mean(masked.clip_weights(log_weight, clip), value)
+
+
+def phwis_of_weights(
+    batch: TrajectoryBatch,
+    log_weight: Float[Array, " traj"],
+    *,
+    discount=1.0,
+    length_probs: Float[Array, " length"] | None = None,
+    clip=None,
+) -> Float[Array, ""]:
+    """`phwis` where the log-weights are known."""
     num_lengths = batch.mask.shape[1] + 1
     length = masked.lengths(batch.mask)
-    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
     value = masked.returns(batch.reward, batch.mask, discount)
+    log_weight = masked.clip_weights(log_weight, clip)
     wis_by_length = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
     if length_probs is None:
         share = jax.ops.segment_sum(jnp.ones_like(value), length, num_lengths) / len(value)
@@ -77,3 +107,6 @@ def phwis(
 
 def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(share > 0, share * value, 0))
+
+
+OF_WEIGHTS = {"is": is_of_weights, "wis": wis_of_weights, "phwis": phwis_of_weights}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from osiris_jax.envs.gridworld import GridWorld
 from osiris_jax.envs.world import World
@@ -99,7 +98,6 @@ class Engine:
 
     def __init__(self, plan: Reproduction):
         self.plan, self.forms = plan, plan.forms
-        self.mesh = Mesh(np.asarray(jax.local_devices()[:1]), ("trial",))
         self.draws = Draws(
             plan.world,
             plan.size,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
@@ -67,6 +69,30 @@ def omit(
 ) -> Float[Array, "*shape"]:
     """The log-ratios with those not kept set to 0, that is, their ratios to 1."""
     return jnp.where(keep, log_ratio, 0)
+
+
+def log_weights_of_levels(
+    log_ratio: Float[Array, "traj time"],
+    mask: Bool[Array, "traj time"],
+    omissions: Int[Array, "traj time"],
+    num_levels: int,
+) -> Float[Array, "level traj"]:
+    """Log-weights of the trajectories after omission at every level of a rising sequence.
+
+    A step that the first `omissions` levels omit is kept by all others. So each log-ratio is added
+    once, to what its first level adds, and not once for every level. Long trajectories are added
+    in parts, as `masked.total` does.
+    """
+    num_trajectories, num_steps = mask.shape
+    num_parts = -(-num_steps // masked.PAIRWISE_LIMIT)
+    part = jnp.arange(num_steps) // masked.PAIRWISE_LIMIT
+    row = jnp.arange(num_trajectories)[:, None] * num_parts + part[None]
+    shape = (num_trajectories, num_parts, num_levels + 1)
+    nowhere = math.prod(shape)
+    place = jnp.where(mask, row * (num_levels + 1) + omissions, nowhere)
+    added = jax.ops.segment_sum(masked.fill(mask, log_ratio).ravel(), place.ravel(), nowhere)
+    by_level = jnp.moveaxis(added.reshape(shape), -1, 0)[:num_levels]
+    return masked.total(jnp.stack(list(itertools.accumulate(by_level))))
 
 
 def composite(batch: TrajectoryBatch, keep: Bool[Array, "traj time"]) -> TrajectoryBatch:

@@ -120,7 +120,9 @@ def scale_to_unit(
 ) -> tuple[Float[Array, "traj time"], Int[Array, ""]]:
     """x over a power of two near its largest size, which is exact, and the power's exponent."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(x)))
-    return jnp.ldexp(x, -exponent), exponent
+    half = exponent // 2
+    one = jnp.ones((), x.dtype)
+    return x * jnp.ldexp(one, -half) * jnp.ldexp(one, half - exponent), exponent
 
 
 def weigh_by_state(

@@ -189,13 +189,9 @@ def moments_by_class(
     """Moments [fold, state] of the samples below and above, of all folds but that of the row."""
     everything = Folds(jnp.zeros(len(visit.state), jnp.int32), 1)
     fold, num_folds = left_out or everything
-    num_groups = 2 * num_states
-    place = jnp.where(visit.used, visit.state, num_states).ravel()
-    value = stats.from_segment_origin(visit.value.ravel(), place, num_states)
-    group = 2 * visit.state + visit.above + num_groups * fold[:, None]
-    segment = jnp.where(visit.used, group, num_folds * num_groups)
-    moments = stats.segment_moments(value, segment.ravel(), num_folds * num_groups)
-    by_fold = stats.Moments(*(x.reshape(num_folds, num_states, 2) for x in moments))
+    group = 2 * (visit.state + num_states * fold[:, None]) + visit.above
+    segment = jnp.where(visit.used, group, 2 * num_states * num_folds)
+    by_fold = stats.family_moments(visit.value.ravel(), segment.ravel(), (num_folds, num_states, 2))
     by_fold = stats.leave_one_out(by_fold) if left_out is not None else by_fold
     below, above = (stats.Moments(*(x[..., side] for x in by_fold)) for side in (0, 1))
     return below, above

@@ -2,6 +2,7 @@
 
 from osiris_jax.stats.moments import (
     Moments,
+    family_moments,
     from_segment_origin,
     leave_one_out,
     merge,
@@ -16,6 +17,7 @@ __all__ = [
     "Moments",
     "SmirnovResult",
     "WelchResult",
+    "family_moments",
     "from_segment_origin",
     "leave_one_out",
     "merge",

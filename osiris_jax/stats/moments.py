@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -22,14 +23,25 @@ class Moments(NamedTuple):
         return self.squares / (self.size - ddof)
 
 
+class _Range(NamedTuple):
+    """The smallest and the largest value of each segment; inf and -inf where it is empty."""
+
+    smallest: Array
+    largest: Array
+
+    def clip_zero(self) -> Array:
+        """The point between both that is nearest to zero; 0 where there is none."""
+        exists = self.smallest <= self.largest
+        return jnp.where(exists, jnp.clip(0, self.smallest, self.largest), 0)
+
+
 def _segment_range(
     value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
-) -> tuple[Float[Array, " segment"], Float[Array, " segment"]]:
-    """The smallest and the largest value of each segment, 0 where it is empty."""
-    smallest = jax.ops.segment_min(value, segment, num_segments)
-    largest = jax.ops.segment_max(value, segment, num_segments)
-    exists = smallest <= largest
-    return jnp.where(exists, smallest, 0), jnp.where(exists, largest, 0)
+) -> _Range:
+    return _Range(
+        jax.ops.segment_min(value, segment, num_segments),
+        jax.ops.segment_max(value, segment, num_segments),
+    )
 
 
 def from_segment_origin(
@@ -40,7 +52,7 @@ def from_segment_origin(
     The origin is the point between the segment's smallest and largest value that is nearest to
     zero. Subtracting it costs no digit, and leaves all of the spread's where the mean is large.
     """
-    origin = jnp.clip(0, *_segment_range(value, segment, num_segments))
+    origin = _segment_range(value, segment, num_segments).clip_zero()
     return value - _of_segment(origin, segment)
 
 
@@ -52,14 +64,41 @@ def segment_moments(
     Where all values of a segment are equal its squares are exactly 0: that is asked of the values
     themselves, for the compiler may fuse a product into the difference before it is rounded.
     """
-    size = jax.ops.segment_sum(jnp.ones_like(segment), segment, num_segments)
-    size = size.astype(value.dtype)
-    smallest, largest = _segment_range(value, segment, num_segments)
-    constant = smallest == largest
-    origin = jnp.clip(0, smallest, largest)
+    found = _segment_range(value, segment, num_segments)
+    return _moments_of_ranges(value, segment, found)
+
+
+def family_moments(
+    value: Float[Array, " item"], segment: Int[Array, " item"], shape: tuple[int, int, int]
+) -> Moments:
+    """`segment_moments` of [set, family, member], measured from the origin of each family.
+
+    As `from_segment_origin` by family and then `segment_moments` would do, but the range of a
+    family is that of its members, so nothing is gathered twice.
+    """
+    found = _segment_range(value, segment, math.prod(shape))
+    whole = _Range(
+        found.smallest.reshape(shape).min((0, 2)), found.largest.reshape(shape).max((0, 2))
+    )
+    origin = jnp.broadcast_to(whole.clip_zero()[None, :, None], shape).ravel()
+    moments = _moments_of_ranges(
+        value - _of_segment(origin, segment),
+        segment,
+        _Range(found.smallest - origin, found.largest - origin),
+    )
+    return Moments(*(x.reshape(shape) for x in moments))
+
+
+def _moments_of_ranges(
+    value: Float[Array, " item"], segment: Int[Array, " item"], found: _Range
+) -> Moments:
+    num_segments = len(found.smallest)
+    constant = ~(found.smallest < found.largest)
+    origin = found.clip_zero()
     from_origin = value - _of_segment(origin, segment)
-    shift = jax.ops.segment_sum(from_origin, segment, num_segments) / jnp.maximum(size, 1)
-    shift = jnp.where(constant, 0, shift)
+    ones_and_values = jnp.stack([jnp.ones_like(value), from_origin], -1)
+    size, total = jax.ops.segment_sum(ones_and_values, segment, num_segments).T
+    shift = jnp.where(constant, 0, total / jnp.maximum(size, 1))
     deviation = from_origin - _of_segment(shift, segment)
     squares = jax.ops.segment_sum(deviation**2, segment, num_segments)
     return Moments(size, origin + shift, jnp.where(constant, 0, squares))

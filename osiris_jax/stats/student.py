@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
-from jax import Array
-from jax.scipy.special import betainc, erfc
+from jax import Array, lax
+from jax.scipy.special import erfc, gammaln
 from jaxtyping import Float
 
 
@@ -13,25 +15,44 @@ def student_two_sided(
 ) -> Float[Array, "*shape"]:
     """P(|T| >= |statistic|) for df >= 1; NaN where either is NaN.
 
-    Hill's normal expansion for many degrees of freedom, the incomplete beta function for few:
-    each is used where it was measured to err by less than 1e-5 (float32) or 1e-9 (float64).
+    Hill's normal expansion for many degrees of freedom, the series of the incomplete beta
+    function for few: each is used where it was measured to err by less than 1e-5 (float32) or
+    1e-9 (float64).
     """
-    expansion_from = 20.0 if statistic.dtype == jnp.float64 else 5.0
+    double = statistic.dtype == jnp.float64
     square = jnp.where(jnp.isfinite(statistic), statistic, 0) ** 2
-    few = _by_beta(square, jnp.clip(df, 1, expansion_from))
-    many = _by_expansion(square, jnp.maximum(df, expansion_from))
-    tail = jnp.where(df < expansion_from, few, many)
+    expansion_from = 20.0 if double else 5.0
+    tail = _tail(square, jnp.maximum(df, 1), expansion_from, num_terms=60 if double else 24)
     tail = jnp.where(jnp.isinf(statistic) | jnp.isinf(square), 0, tail)
     return jnp.where(jnp.isnan(statistic) | jnp.isnan(df), jnp.nan, tail)
 
 
-def _by_beta(square: Array, df: Array) -> Array:
-    """I_{df/(df+t^2)}(df/2, 1/2), or one minus its complement where that is the larger part."""
+def _tail(square: Array, df: Array, expansion_from: float, num_terms: int) -> Array:
+    """For few degrees I_{df/(df+t^2)}(df/2, 1/2), or one minus its complement where that is larger.
+
+    The argument is then at most 1/2, so that a power series of fixed length does, without the
+    branches and the loop until all have converged of the general incomplete beta function. It is
+    a loop all the same: XLA cannot compute a loop anew for each of those who read its result.
+    """
+    few = df < expansion_from
+    many = _by_expansion(square, jnp.maximum(df, expansion_from))
+    df = jnp.minimum(df, expansion_from)
     centre = square < df
     a = jnp.where(centre, 0.5, df / 2)
     b = jnp.where(centre, df / 2, 0.5)
-    part = betainc(a, b, jnp.minimum(square, df) / (df + square))
-    return jnp.where(centre, 1 - part, part)
+    x = jnp.minimum(square, df) / (df + square)
+    log_beta = 0.5 * math.log(math.pi) + gammaln(df / 2) - gammaln((df + 1) / 2)
+    first = jnp.where(few, jnp.exp(a * jnp.log(x) - log_beta), 0)
+
+    def add(n: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        coefficient, total = carry
+        order = n.astype(x.dtype)
+        coefficient = coefficient * x * (1 - b / order)
+        return coefficient, total + coefficient / (a + order)
+
+    start = first, jnp.where(few, first / a, many)
+    _, total = lax.fori_loop(1, num_terms, add, start)
+    return jnp.where(few & centre, 1 - total, total)
 
 
 def _by_expansion(square: Array, df: Array) -> Array:

@@ -1,24 +1,20 @@
-"""The compiled part of a study: simulates data sets and estimates every cell, in one call."""
+"""What a study computes for one data set: every cell, in the order of `Study.cells`."""
 
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
-from jax.sharding import Mesh, PartitionSpec
 
 from osiris_jax import compose, selection
-from osiris_jax.batch import TrajectoryBatch, bucket_length
-from osiris_jax.envs.world import World
+from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.options import keywords
 from osiris_jax.relevance import THRESHOLDS
-from osiris_jax.rollout import Shared, outcomes, record
 from osiris_jax.study.plan import (
     MAP_LEVEL,
     MAPS,
@@ -139,16 +135,21 @@ def _of_size(recipe: Recipe, inputs: Inputs, key, batch, on_policy, size: int) -
         values.insert(recipe.on_policy, on_policy[:size].mean()[None])
     maps = iter(inputs.maps)
     for test in recipe.tests:
-        keep = next(maps) if test.name in MAPS else None
+        keep, known = next(maps) if test.name in MAPS else None, {}
         for place, entry in enumerate(recipe.omitting):
-            values += _after_omission(recipe, inputs, common, batch, test, keep, place, *entry)
+            values += _after_omission(
+                recipe, inputs, common, batch, test, keep, known, place, *entry
+            )
     return jnp.concatenate(values)
 
 
 def _after_omission(
-    recipe: Recipe, inputs: Inputs, common, batch, test: Test, keep, place: int, name, options
+    recipe: Recipe, inputs: Inputs, common, batch, test: Test, keep, known, place, name, options
 ) -> list[Array]:
-    """The values of one estimator under one test, at all its levels and chosen ones."""
+    """The values of one estimator under one test, at all its levels and chosen ones.
+
+    Evidence goes into `known`, for the estimators that share it.
+    """
     settings = _taken(ESTIMATORS[name], common, options)
     if keep is not None:
         evidence = compose.gather(batch, name, "oracle", keep=keep)
@@ -159,7 +160,8 @@ def _after_omission(
         taken = _taken(function, common, test.options[place])
         return compose.gather(data, name, test.name, **taken)
 
-    evidence = gather(batch)
+    of = (compose.is_by_lag(name), test.options[place])
+    evidence = known[of] = known.get(of) or gather(batch)
     settings["max_kept"] = test.max_kept
     levels = jnp.asarray(test.thresholds or inputs.alphas, batch.dtype)
     values = [compose.values_at(batch, name, evidence, levels, **settings)]
@@ -187,119 +189,3 @@ def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]
 def keys_of(seed: int, trials: np.ndarray) -> Array:
     """[trial] the keys of these trials of a seed."""
     return jax.vmap(random.fold_in, (None, 0))(random.key(seed), trials)
-
-
-class Engine:
-    """Values [trial, cell] of a study's trials, on all devices of this process.
-
-    Args:
-      study: what to compute.
-      devices: over which trials are divided.
-    """
-
-    def __init__(self, study: Study, devices: list | None = None):
-        self.study, self.recipe, self.inputs = study, recipe_of(study), inputs_of(study)
-        devices = jax.local_devices() if devices is None else devices
-        self.mesh = Mesh(np.asarray(devices), ("trial",))
-        self.largest = max(study.sizes)
-
-    def bytes_per_trial(self) -> int:
-        """A rough upper guess of the memory that one trial takes while it is computed."""
-        world = self.study.world
-        steps = world.horizon
-        if isinstance(world, World):
-            steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
-        chosen = len(self.recipe.methods) * len(selection.ALPHAS)
-        levels = (len(self.inputs.alphas) + chosen) * len(self.recipe.omitting)
-        arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
-        if self.recipe.probs:
-            arrays += ARRAYS_PER_LEVEL * world.num_actions
-        return self.largest * steps * arrays * np.dtype(self.study.dtype).itemsize
-
-    def keys(self, trials: np.ndarray) -> Array:
-        """[trial] the keys of these trials."""
-        return keys_of(self.study.seed, trials)
-
-    def values(self, trials: np.ndarray) -> np.ndarray:
-        """[trial, cell] in float64; the number of trials must divide over the devices."""
-        keys, world = self.keys(trials), self.study.world
-        if isinstance(world, World):
-            values = self._simulated(world, keys)
-        else:
-            values = self._played(world, keys)
-        return np.asarray(values, np.float64)
-
-    def _simulated(self, world: World, keys: Array) -> Array:
-        per_device = len(keys) // self.mesh.size
-        deciders = world.decider("behavior"), world.decider("target")
-        leaves, shared = Shared.split((world.dynamics, *deciders))
-        lanes = world.lanes(per_device * self.largest)
-        steps = world.steps_needed(keys, self.largest)
-        return _simulate_and_estimate(
-            leaves, self.inputs, keys, shared, self.recipe, self.mesh, steps, world.horizon, lanes
-        )
-
-    def _played(self, world: Any, keys: Array) -> Array:
-        batch = world.rollout(keys, self.largest, observations=False, probs=self.recipe.probs)
-        batch = batch.replace(num_states=bucket_length(batch.num_states))
-        returns = jnp.zeros((len(keys), self.largest), batch.dtype)
-        if self.recipe.on_policy is not None:
-            target = jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM)
-            found = world.returns(target, self.largest, discount=self.study.discount)
-            returns = jnp.asarray(found.returns, batch.dtype)
-        return _estimate_only(self.inputs, keys, batch, returns, self.recipe, self.mesh)
-
-
-@partial(jax.jit, static_argnames=("shared", "recipe", "mesh", "steps", "horizon", "lanes"))
-def _simulate_and_estimate(
-    leaves, inputs: Inputs, keys, shared, recipe: Recipe, mesh: Mesh, steps, horizon, lanes
-) -> Array:
-    largest = max(recipe.sizes)
-
-    def on_one_device(leaves, inputs, keys):
-        dynamics, behavior, target = shared.restore(leaves)
-        simulated = record(
-            dynamics,
-            behavior,
-            keys,
-            largest,
-            steps=steps,
-            lanes=lanes,
-            observations=False,
-            probs=recipe.probs,
-        )
-        returns = None
-        if recipe.on_policy is not None:
-            found = outcomes(
-                dynamics,
-                target,
-                jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM),
-                largest,
-                steps=horizon,
-                discount=recipe.discount,
-                lanes=lanes,
-            )
-            returns = found.returns
-        return jax.vmap(partial(of_data_set, recipe, inputs))(keys, simulated, returns)
-
-    return _over_devices(on_one_device, mesh)(leaves, inputs, keys)
-
-
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def _estimate_only(inputs: Inputs, keys, batch, returns, recipe: Recipe, mesh: Mesh) -> Array:
-    def on_one_device(shared_inputs, _, data):
-        return jax.vmap(partial(of_data_set, recipe, shared_inputs))(*data)
-
-    return _over_devices(on_one_device, mesh)(inputs, (), (keys, batch, returns))
-
-
-def _over_devices(function, mesh: Mesh):
-    """The function with its last argument divided along trials, the others on every device."""
-    everywhere, by_trial = PartitionSpec(), PartitionSpec("trial")
-    return jax.shard_map(
-        function,
-        mesh=mesh,
-        in_specs=(everywhere, everywhere, by_trial),
-        out_specs=by_trial,
-        check_vma=False,
-    )

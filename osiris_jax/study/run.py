@@ -6,12 +6,12 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
 
-from osiris_jax.study.kernel import Engine
+from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import Plan, Study
 from osiris_jax.study.store import (
     FolderStore,
@@ -69,8 +69,6 @@ def run(
 class Computes(Protocol):
     """What computes a plan's values; see `Engine`."""
 
-    @property
-    def mesh(self) -> Any: ...
     def bytes_per_trial(self) -> int: ...
     def values(self, trials: np.ndarray) -> np.ndarray: ...
 
@@ -102,17 +100,14 @@ def _make_folder(out: Path) -> None:
 
 
 def _chunk_size(study: Plan, engine: Computes, memory: int | None, given: int | None) -> int:
-    number = engine.mesh.size
-    if given is not None:
-        wanted = given
-    else:
+    if given is None:
         budget = (
             memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
         )
         if budget <= 0:
             raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
-        wanted = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
-    return max(1, min(wanted, study.trials) // number) * number
+        given = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
+    return max(1, min(given, study.trials))
 
 
 def free_memory() -> int:
@@ -153,9 +148,9 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
             several = jax.process_count() > 1
             if begun or several or len(missing) < total or not _out_of_memory(error):
                 raise
-            if store.chunk_size <= engine.mesh.size:
-                raise ValueError("memory: not even one trial per device fits") from None
-            return _compute(engine, _halved(store, engine), progress)
+            if store.chunk_size == 1:
+                raise ValueError("memory: not even one trial fits") from None
+            return _compute(engine, _halved(store), progress)
         if not begun and isinstance(store, FolderStore) and not store.described:
             describe(store)
         begun = True
@@ -170,9 +165,8 @@ def _padded(trials: np.ndarray, size: int) -> np.ndarray:
     return np.pad(trials, (0, size - len(trials)), mode="edge").astype(np.uint32)
 
 
-def _halved(store: Store, engine: Computes) -> Store:
-    number = engine.mesh.size
-    size = max(1, store.chunk_size // 2 // number) * number
+def _halved(store: Store) -> Store:
+    size = store.chunk_size // 2
     if isinstance(store, FolderStore):
         return FolderStore(store.study, size, store.folder)
     return MemoryStore(store.study, size)

@@ -1,0 +1,258 @@
+"""Simulates the data sets of a study and estimates every cell, on all cores or devices.
+
+Trials are divided over workers: one for each device, or one thread for each core of a single CPU.
+A worker simulates its trials at once, and then estimates them in groups that fit a core's cache.
+The data sets of a group have longest trajectories of similar lengths, so little of it is padding.
+To what length a data set is padded depends on the study and on the data set itself; neither the
+other trials, nor the chunks, nor the workers can change its values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax import selection
+from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_or_cut
+from osiris_jax.envs.world import World
+from osiris_jax.rollout import Recorded, Shared, batch_of, outcomes, record_fields
+from osiris_jax.study.kernel import (
+    ARRAYS,
+    ARRAYS_PER_LEVEL,
+    TARGET_STREAM,
+    Inputs,
+    Recipe,
+    inputs_of,
+    keys_of,
+    of_data_set,
+    recipe_of,
+)
+from osiris_jax.study.plan import Study
+
+PILOT_TRIALS, QUANTILES = 64, (0.5, 0.9)
+CELLS_IN_CACHE = 2**16
+
+
+class _Data(NamedTuple):
+    """Data sets of a worker: simulated or played; and the on-policy returns, if asked for."""
+
+    keys: Array
+    data: Recorded | TrajectoryBatch
+    on_policy: Array | None
+
+
+class Engine:
+    """Values [trial, cell] of a study's trials, on all devices of this process.
+
+    Args:
+      study: what to compute.
+      devices: over which trials are divided.
+    """
+
+    def __init__(self, study: Study, devices: list | None = None):
+        self.study, self.recipe, self.inputs = study, recipe_of(study), inputs_of(study)
+        devices = jax.local_devices() if devices is None else devices
+        self.on_cpu = all(device.platform == "cpu" for device in devices)
+        self.workers = devices * (_cores() if self.on_cpu and len(devices) == 1 else 1)
+        self.largest, self.num_cells = max(study.sizes), len(study.cells())
+        self._lengths: tuple[int, ...] | None = None
+        if isinstance(study.world, World):
+            world = study.world
+            behavior, target = world.decider("behavior"), world.decider("target")
+            self._simulator = Shared.split((world.dynamics, behavior, target))
+            self._data_reader = Shared.split((world.dynamics, behavior))
+
+    @property
+    def width(self) -> int:
+        """How many trials are computed side by side, at least."""
+        return len(self.workers)
+
+    def bytes_per_trial(self) -> int:
+        """A rough upper guess of the memory that one trial takes while it is computed."""
+        world = self.study.world
+        steps = world.horizon
+        if isinstance(world, World):
+            steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
+        chosen = len(self.recipe.methods) * len(selection.ALPHAS)
+        levels = (len(self.inputs.alphas) + chosen) * len(self.recipe.omitting)
+        arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
+        if self.recipe.probs:
+            arrays += ARRAYS_PER_LEVEL * world.num_actions
+        return self.largest * steps * arrays * np.dtype(self.study.dtype).itemsize
+
+    def keys(self, trials: np.ndarray) -> Array:
+        """[trial] the keys of these trials."""
+        return keys_of(self.study.seed, trials)
+
+    def values(self, trials: np.ndarray) -> np.ndarray:
+        """[trial, cell] in float64."""
+        part = -(-len(trials) // self.width)
+        padded = np.pad(trials, (0, part * self.width - len(trials)), mode="edge")
+        parts = padded.astype(np.uint32).reshape(self.width, part)
+        if self._lengths is None:
+            self._lengths = self._padded_lengths(part)
+        work = partial(self._values_of, jax.config.jax_enable_x64)
+        with ThreadPoolExecutor(self.width) as pool:
+            found = list(pool.map(work, range(self.width), parts))
+        return np.concatenate(found)[: len(trials)]
+
+    def _padded_lengths(self, part: int) -> tuple[int, ...]:
+        """To which lengths data sets may be padded, rising; only the last where all is one group.
+
+        Two quantiles of what the study's first trials need, and twice, four times, ... the larger,
+        up to the horizon. Worlds that are slow to play are not asked.
+        """
+        world = self.study.world
+        if not self.on_cpu:
+            return (world.horizon,)
+        if isinstance(world, World):
+            first = np.arange(min(PILOT_TRIALS, self.study.trials), dtype=np.uint32)
+            parts = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
+            drawn = [_longest(self._simulated(world, self.workers[0], some)) for some in parts]
+            needed = np.concatenate(drawn)[: len(first)]
+            lengths = [bucket_length(int(np.quantile(needed, share))) for share in QUANTILES]
+        else:
+            lengths = [bucket_length(-(-world.horizon // 8))]
+        while lengths[-1] < world.horizon:
+            lengths.append(2 * lengths[-1])
+        return tuple(sorted({min(length, world.horizon) for length in lengths}))
+
+    def _values_of(self, double: bool, worker: int, trials: np.ndarray) -> np.ndarray:
+        """[trial, cell] by one worker; a thread does not inherit the float type in force.
+
+        Every second worker begins with the longest, so that two compile at a time.
+        """
+        world, device = self.study.world, self.workers[worker]
+        draw = self._simulated if isinstance(world, World) else self._played
+        values = np.zeros((len(trials), self.num_cells))
+        with jax.enable_x64(double):
+            drawn = draw(world, device, trials)
+            groups = list(self._groups(_longest(drawn)))
+            waiting: list[tuple[np.ndarray, Array]] = []
+            for members, steps in groups[:: -1 if worker % 2 else 1]:
+                waiting.append((members, self._estimated(world, device, drawn, members, steps)))
+                if len(waiting) > 1:
+                    _collect(values, *waiting.pop(0))
+            for members, found in waiting:
+                _collect(values, members, found)
+        return values
+
+    def _groups(self, longest: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+        """The places of trials that are padded to the same length, and that length."""
+        assert self._lengths is not None
+        kind = np.searchsorted(self._lengths, longest)
+        for number, steps in enumerate(self._lengths):
+            alike = np.flatnonzero(kind == number)
+            size = self._group_size(steps)
+            for start in range(0, len(alike), size):
+                yield alike[start : start + size], steps
+
+    def _group_size(self, steps: int) -> int:
+        """How many data sets are estimated at once."""
+        most = -(-self.study.trials // self.width)
+        if not self.on_cpu:
+            return most
+        return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, most))
+
+    def _simulated(self, world: World, device: Any, trials: np.ndarray) -> _Data:
+        with jax.default_device(device):
+            keys = jax.device_put(self.keys(trials), device)
+            leaves, shared = self._simulator
+            lanes = world.lanes(len(trials) * self.largest)
+            steps = world.steps_needed(keys, self.largest)
+            return _simulate(leaves, keys, shared, self.recipe, steps, world.horizon, lanes)
+
+    def _played(self, world: Any, device: Any, trials: np.ndarray) -> _Data:
+        keys = self.keys(trials)
+        batch = world.rollout(keys, self.largest, observations=False, probs=self.recipe.probs)
+        batch = batch.replace(num_states=bucket_length(batch.num_states))
+        returns = None
+        if self.recipe.on_policy is not None:
+            found = world.returns(_of_target(keys), self.largest, discount=self.study.discount)
+            returns = jnp.asarray(found.returns, batch.dtype)
+        return jax.device_put(_Data(keys, batch, returns), device)
+
+    def _estimated(
+        self, world: Any, device: Any, drawn: _Data, members: np.ndarray, steps: int
+    ) -> Array:
+        """[member, cell] of the data sets at these places, and of some more."""
+        places = np.resize(members, self._group_size(steps))
+        with jax.default_device(device):
+            if isinstance(world, World):
+                leaves, shared = self._data_reader
+                taken = _restore(leaves, drawn, places, shared, self.recipe, steps)
+            else:
+                taken = _take(drawn, places, steps)
+            return _estimate(self.inputs, taken, self.recipe)
+
+
+def _collect(values: np.ndarray, members: np.ndarray, found: Array) -> None:
+    values[members] = np.asarray(found)[: len(members)]
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _of_target(keys: Array) -> Array:
+    return jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM)
+
+
+def _longest(drawn: _Data) -> np.ndarray:
+    """[trial] the length of the longest trajectory of each data set."""
+    return np.asarray(drawn.data.lengths).max(1)
+
+
+@partial(jax.jit, static_argnames=("shared", "recipe", "steps", "horizon", "lanes"))
+def _simulate(leaves, keys, shared, recipe: Recipe, steps, horizon, lanes) -> _Data:
+    dynamics, behavior, target = shared.restore(leaves)
+    largest = max(recipe.sizes)
+    options = {"observations": False, "probs": recipe.probs}
+    data = record_fields(dynamics, behavior, keys, largest, steps=steps, lanes=lanes, **options)
+    returns = None
+    if recipe.on_policy is not None:
+        returns = outcomes(
+            dynamics,
+            target,
+            _of_target(keys),
+            largest,
+            steps=horizon,
+            discount=recipe.discount,
+            lanes=lanes,
+        ).returns
+    return _Data(keys, data, returns)
+
+
+@partial(jax.jit, static_argnames=("shared", "recipe", "steps"))
+def _restore(leaves, drawn: _Data, places, shared, recipe: Recipe, steps: int) -> _Data:
+    """The simulated data sets at these places, with so many steps.
+
+    Compiled apart, so that what is looked up is looked up once, and not again in every kernel.
+    """
+    dynamics, behavior = shared.restore(leaves)
+    keys, data, on_policy = jax.tree.map(lambda x: x[places], drawn)
+    batch = batch_of(dynamics, behavior, data.pad_or_cut(steps), probs=recipe.probs)
+    return _Data(keys, batch, on_policy)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _take(drawn: _Data, places, steps: int) -> _Data:
+    """The played data sets at these places, with so many steps."""
+    keys, batch, on_policy = jax.tree.map(lambda x: x[places], drawn)
+    return _Data(keys, pad_or_cut(batch, steps), on_policy)
+
+
+@partial(jax.jit, static_argnames="recipe")
+def _estimate(inputs: Inputs, drawn: _Data, recipe: Recipe) -> Array:
+    return jax.vmap(partial(of_data_set, recipe, inputs))(*drawn)

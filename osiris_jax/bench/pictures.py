@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from osiris_jax.bench.report import number as number_text
 from osiris_jax.bench.scaling import AXES, Curve, curves
 from osiris_jax.bench.suite import Results, Row
 from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
@@ -28,20 +29,24 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def ratios(rows: Sequence[Row]) -> Figure:
-    """How many times longer each rival takes, on a logarithmic axis; 1 is dashed."""
+    """How many times longer each rival takes: right of 1 ours is faster, left of it slower."""
     figure, (axis,) = canvas(COLUMN + 1, 0.8 + 0.2 * len(rows))
     libraries = dict.fromkeys((row.rival or "").split(",")[0] for row in rows)
     colours = dict(zip(libraries, itertools.cycle(PALETTE), strict=False))
     for number, row in enumerate(reversed(rows)):
-        library = (row.rival or "").split(",")[0]
-        axis.barh(number, row.ratio or 0, color=colours[library], height=0.7)
+        ratio, colour = row.ratio or 1.0, colours[(row.rival or "").split(",")[0]]
+        axis.barh(number, ratio - 1, left=1, color=colour, height=0.7)
+        side, shift = ("left", 3) if ratio >= 1 else ("right", -3)
+        where = {"xytext": (shift, 0), "textcoords": "offset points", "ha": side, "va": "center"}
+        axis.annotate(number_text(ratio), (ratio, number), fontsize=6, **where)
     for library, colour in colours.items():
-        axis.barh(0, 0, color=colour, label=library)
-    axis.axvline(1, color="black", lw=0.8, ls="--")
+        axis.barh(0, 0, left=1, color=colour, label=library)
+    axis.axvline(1, color="black", lw=0.8)
     axis.set_xscale("log")
+    axis.margins(x=0.12)
     axis.set_yticks(range(len(rows)), [row.name for row in reversed(rows)], fontsize=7)
     axis.set_xlabel("time of the rival over ours", fontsize=8)
-    axis.legend(fontsize=7, frameon=False)
+    axis.legend(fontsize=7, frameon=False, loc="lower right")
     return figure
 
 
@@ -68,14 +73,16 @@ def scaling(found: Sequence[Curve]) -> Figure:
 
 def roofline(rows: Sequence[Row], roof: float) -> Figure:
     """Bytes that had to be moved, per second, beside the measured bandwidth."""
-    figure, (axis,) = canvas(COLUMN + 1, 0.8 + 0.2 * len(rows))
+    figure, (axis,) = canvas(COLUMN + 1, 0.8 + 0.16 * len(rows))
     groups = dict.fromkeys(row.group for row in rows)
     colours = dict(zip(groups, itertools.cycle(PALETTE), strict=False))
     for number, row in enumerate(reversed(rows)):
         reached = (row.share or 0) * roof / 1e9
-        axis.barh(number, reached, color=colours[row.group], height=0.7)
+        axis.plot([reached], [number], "o", color=colours[row.group], ms=4)
     for group, colour in colours.items():
-        axis.barh(0, 0, color=colour, label=group)
+        axis.plot([], [], "o", color=colour, ms=4, label=group)
+    axis.set_ylim(-1, len(rows))
+    axis.grid(axis="x", lw=0.3)
     axis.axvline(roof / 1e9, color="black", lw=0.8, ls="--", label="measured bandwidth")
     axis.set_xscale("log")
     axis.set_yticks(range(len(rows)), [row.name for row in reversed(rows)], fontsize=7)

@@ -70,6 +70,17 @@ def test_a_call_that_was_faster_at_first_compiled_for_no_time():
     assert measure(clock.work, runs=1, clock=clock).compiling == 0
 
 
+def test_processors_are_those_of_the_fastest_run():
+    wall, used = Clock(5.0, 3.0, 2.0, 4.0), Clock(5.0, 0.3, 1.5, 0.4)
+
+    def work():
+        wall.work()
+        used.work()
+
+    found = measure(work, runs=3, clock=wall, processor_clock=used)
+    assert (found.least, found.processor) == (2.0, 1.5)
+
+
 def test_results_are_waited_for():
     class Pending:
         waited = 0
@@ -310,6 +321,14 @@ def test_what_is_found_is_said():
         "No rival was compared.",
     ):
         assert line in said
+
+
+def test_cases_that_waited_for_a_processor_are_named():
+    rows = row("wis", processor=0.3), row("mis", processor=0.5), row("is")
+    (line,) = report.starved_lines(results(*rows))
+    assert line.startswith("1 of 3 cases had a core less than 80 % of their time")
+    assert line.endswith("too high: scaling: wis.")
+    assert not report.starved_lines(results(*rows[1:]))
 
 
 def test_a_disagreement_is_shouted_and_ends_with_1(monkeypatch, capsys, tmp_path):

@@ -35,12 +35,14 @@ class Measurement:
       seconds: of each later run, per call.
       calls: in a run; more than one where a call is too short to time alone.
       peak_memory: bytes that the process held at most, None where the system does not say.
+      processor: seconds of processors that the fastest run took, per call; None if not known.
     """
 
     first: float
     seconds: tuple[float, ...]
     calls: int = 1
     peak_memory: int | None = None
+    processor: float | None = None
 
     @property
     def least(self) -> float:
@@ -64,6 +66,7 @@ def measure(
     at_least: float = 0.02,
     budget: float = 30.0,
     clock: Callable[[], float] = time.perf_counter,
+    processor_clock: Callable[[], float] = time.process_time,
 ) -> Measurement:
     """Times a function: one first call, one to warm up, then runs; each call is blocked.
 
@@ -72,27 +75,28 @@ def measure(
       runs: how many, at most.
       at_least: seconds of a run; shorter calls are repeated within it.
       budget: no further run begins after so many seconds, but there is always one.
-      clock: seconds, for tests.
+      clock, processor_clock: seconds of the wall and of the process, for tests.
     """
     if runs < 1:
         raise ValueError(f"runs: expected a positive number, got {runs}")
 
-    def timed(calls: int) -> float:
-        start = clock()
+    def timed(calls: int) -> tuple[float, float]:
+        start, used = clock(), processor_clock()
         for _ in range(calls):
             jax.block_until_ready(function(*arguments))
-        return (clock() - start) / calls
+        return (clock() - start) / calls, (processor_clock() - used) / calls
 
     gc.collect()
     forget_peak_memory()
     begun = clock()
     first, warm = timed(1), timed(1)
-    short = warm < at_least
-    calls = min(MOST_CALLS, math.ceil(at_least / max(warm, SHORTEST))) if short else 1
-    seconds = [warm] if calls == 1 else []
-    while len(seconds) < runs and (not seconds or clock() - begun < budget):
-        seconds.append(timed(calls))
-    return Measurement(first, tuple(seconds), calls, peak_memory())
+    short = warm[0] < at_least
+    calls = min(MOST_CALLS, math.ceil(at_least / max(warm[0], SHORTEST))) if short else 1
+    found = [warm] if calls == 1 else []
+    while len(found) < runs and (not found or clock() - begun < budget):
+        found.append(timed(calls))
+    seconds = tuple(wall for wall, _ in found)
+    return Measurement(first[0], seconds, calls, peak_memory(), min(found)[1])
 
 
 def forget_peak_memory() -> None:

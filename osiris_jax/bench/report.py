@@ -12,7 +12,7 @@ from typing import Any
 from osiris_jax.bench import scaling, scope_rl
 from osiris_jax.bench.cases import GRIDWORLD
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
-from osiris_jax.bench.suite import Results, Row
+from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
 from osiris_jax.files import write_text
 from osiris_jax.terminal import Table, markdown
 
@@ -109,7 +109,7 @@ def rate(value: float) -> str:
 def findings(results: Results) -> list[str]:
     """What the rows show, a sentence each; first what must be known to read them."""
     said = [QUICK] if results.quick else []
-    said += [machine_line(results), agreement_line(results)]
+    said += [machine_line(results), *starved_lines(results), agreement_line(results)]
     by_group: dict[str, list[Row]] = {}
     for row in results.rows:
         by_group.setdefault(row.group, []).append(row)
@@ -145,6 +145,17 @@ def machine_line(results: Results) -> str:
         f"after; compilation {cached}; the peak of memory is {facts['peak of memory']}; "
         f"Python {facts['python']}, {versions}."
     )
+
+
+def starved_lines(results: Results) -> list[str]:
+    """Names the cases that had to wait for a processor; an accelerator leaves it idle anyway."""
+    names = [f"{row.group}: {row.name}" for row in results.rows if row.starved]
+    if not names or not results.machine["device"].startswith("cpu"):
+        return []
+    return [
+        f"{len(names)} of {len(results.rows)} cases had a core less than "
+        f"{100 * HAD_A_CORE:g} % of their time, so their figures are too high: {', '.join(names)}."
+    ]
 
 
 def agreement_line(results: Results) -> str:

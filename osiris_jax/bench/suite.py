@@ -30,6 +30,7 @@ GROUPS: dict[str, Callable[[Settings], list[Case]]] = {
     "scope-rl": cases.beside_scope_rl,
 }
 NOT_QUICK = ("cartpole",)  # its compilation alone takes long
+HAD_A_CORE = 0.8
 RIVAL_RUNS, RIVAL_BUDGET = 3, 10.0
 Progress = Callable[[str, int, int], None]
 
@@ -45,6 +46,7 @@ class Row:
       ratio: the rival's least seconds over ours; None also where the two disagree.
       difference: between rival and ours in float64, relative to the largest number.
       allowed: how large the difference may be.
+      processor: seconds of processors in the fastest run; below the least where it had to wait.
       peak_memory: bytes of the process.
       moved: bytes that had to be moved at least.
       share: of the measured bandwidth.
@@ -65,11 +67,17 @@ class Row:
     ratio: float | None = None
     difference: float | None = None
     allowed: float = TOLERANCE
+    processor: float | None = None
     peak_memory: int | None = None
     moved: int | None = None
     share: float | None = None
     axis: str | None = None
     note: str = ""
+
+    @property
+    def starved(self) -> bool:
+        """Whether the process waited for a processor; the figure is then too high."""
+        return self.processor is not None and self.processor < HAD_A_CORE * self.least
 
     @property
     def agrees(self) -> bool | None:
@@ -147,6 +155,7 @@ def measured(case: Case, settings: Settings, roof: float) -> Row:
         median=ours.median,
         runs=len(ours.seconds),
         us_per_trial=None if case.trials is None else 1e6 * ours.least / case.trials,
+        processor=ours.processor,
         peak_memory=ours.peak_memory,
         moved=moved,
         share=roofline.share(moved, ours.least, roof),

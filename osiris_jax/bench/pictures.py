@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def scaling(found: Sequence[Curve]) -> Figure:
     names = dict.fromkeys(curve.name for curve in found)
     colours = dict(zip(names, itertools.cycle(PALETTE), strict=False))
     marks = dict(zip(names, itertools.cycle("osD^vx"), strict=False))
-    figure, panels = canvas(max(COLUMN, PANEL * len(axes_found)), 2.8, columns=len(axes_found))
+    figure, panels = canvas(max(COLUMN, PANEL * len(axes_found)), 3.2, columns=len(axes_found))
     for panel, axis in zip(panels, axes_found, strict=True):
         for curve in found:
             if curve.axis == axis:
@@ -65,8 +66,15 @@ def scaling(found: Sequence[Curve]) -> Figure:
                 line = {"color": colour, "marker": mark, "ms": 3, "lw": 1, "label": label}
                 panel.errorbar(curve.sizes, curve.seconds, **line)
         panel.set(xscale="log", yscale="log")
+        sizes = sorted({size for curve in found if curve.axis == axis for size in curve.sizes})
+        panel.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=45)
+        seconds = [spent for curve in found if curve.axis == axis for spent in curve.seconds]
+        decades = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
+        panel.set_ylim(10.0 ** decades[0], 10.0 ** max(decades[1], decades[0] + 1))
+        panel.minorticks_off()
         panel.set_xlabel(axis, fontsize=8)
-        panel.legend(fontsize=6, frameon=False, title="exponent", title_fontsize=6)
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+        panel.legend(fontsize=6, frameon=False, title="exponent", title_fontsize=6, **above)
     panels[0].set_ylabel("seconds", fontsize=8)
     return figure
 

@@ -149,12 +149,13 @@ def machine_line(results: Results) -> str:
 
 def starved_lines(results: Results) -> list[str]:
     """Names the cases that had to wait for a processor; an accelerator leaves it idle anyway."""
-    names = [f"{row.group}: {row.name}" for row in results.rows if row.starved]
-    if not names or not results.machine["device"].startswith("cpu"):
+    waited = [row for row in results.rows if row.starved]
+    if not waited or not results.machine["device"].startswith("cpu"):
         return []
+    names = ", ".join(dict.fromkeys(f"{row.group}: {row.name}" for row in waited))
     return [
-        f"{len(names)} of {len(results.rows)} cases had a core less than "
-        f"{100 * HAD_A_CORE:g} % of their time, so their figures are too high: {', '.join(names)}."
+        f"{len(waited)} of {len(results.rows)} cases had a core less than {100 * HAD_A_CORE:g} % "
+        f"of their time, so their figures are too high: {names}."
     ]
 
 

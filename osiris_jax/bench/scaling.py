@@ -22,6 +22,7 @@ POINTS = {
     "states": (25, 100, 400, 1600),
     "alphas": (1, 5, 20, 80),
 }
+LONG = {("incris", "steps"): (100, 200, 400, 800, 1600)}  # where its square outweighs the rest
 QUICK_POINTS = {"trajectories": (10, 20)}
 OSIRWIS = "welch + osirwis"
 KERNELS = {
@@ -82,7 +83,7 @@ def scaling(settings: Settings) -> list[Case]:
         _along(settings, name, axis, size)
         for axis, names in KERNELS.items()
         for name in settings.size(names, names[:1])
-        for size in points.get(axis, ())
+        for size in settings.size(LONG.get((name, axis)), None) or points.get(axis, ())
     ]
     return cases + [
         study_case(

@@ -11,7 +11,6 @@ differ and those of `is` and `pdis` differ by chance alone.
 """
 
 import argparse
-import importlib.util
 import os
 import time
 import warnings
@@ -20,48 +19,17 @@ import jax
 import numpy as np
 
 import osiris_jax as oj
+from osiris_jax.bench import scope_rl
 
-STATES, ACTIONS, SEED = 25, 4, 0
+STATES, SEED = 25, 0
 OURS = ("is", "wis", "pdis", "cwpdis", "osiris", "osirwis")
-THEIRS = {
-    "is": "TrajectoryWiseImportanceSampling",
-    "wis": "SelfNormalizedTIS",
-    "pdis": "PerDecisionImportanceSampling",
-    "cwpdis": "SelfNormalizedPDIS",
-}
-
-
-def dictionaries(episodes, steps):
-    """`logged_dataset` and `input_dict` of policies that differ a little in every state."""
-    rng = np.random.default_rng(SEED)
-    behavior = rng.dirichlet(np.ones(ACTIONS), STATES)
-    target = 0.97 * behavior + 0.03 * rng.dirichlet(np.ones(ACTIONS), STATES)
-    size = episodes * steps
-    state = rng.integers(STATES, size=size)
-    action = (rng.random(size)[:, None] > behavior.cumsum(1)[state][:, :-1]).sum(-1)
-    log = {
-        "n_trajectories": episodes,
-        "step_per_trajectory": steps,
-        "action_type": "discrete",
-        "n_actions": ACTIONS,
-        "state": state,
-        "action": action,
-        "reward": rng.normal(0.1 * (action == 0), 1.0),
-        "done": np.tile(np.arange(steps) == steps - 1, episodes),
-        "pscore": behavior[state, action],
-    }
-    return log, {"target": {"evaluation_policy_action_dist": target[state]}}
 
 
 def theirs(log, inputs, resamples):
     """Name -> (estimate, low, high) by SCOPE-RL's classes."""
-    from scope_rl.ope import discrete
-
-    given = {name: log[name] for name in ("step_per_trajectory", "action", "reward", "pscore")}
-    given |= inputs["target"]
-    found = {}
-    for name, their_name in THEIRS.items():
-        estimator = getattr(discrete, their_name)()
+    given, found = scope_rl.arguments(log, inputs), {}
+    for name in scope_rl.THEIRS:
+        estimator = scope_rl.estimator(name)
         value = estimator.estimate_policy_value(**given)
         ends = estimator.estimate_interval(
             **given, n_bootstrap_samples=resamples, random_state=SEED
@@ -94,17 +62,17 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    data = dictionaries(given.episodes, given.steps)
-    have = importlib.util.find_spec("scope_rl") is not None
+    data = scope_rl.dictionaries(given.episodes, given.steps, STATES)
+    have = scope_rl.installed()
     sides = {
         "ours, six": lambda: ours(*data, given.resamples, OURS),
-        "ours, the same four": lambda: ours(*data, given.resamples, tuple(THEIRS)),
+        "ours, the same four": lambda: ours(*data, given.resamples, tuple(scope_rl.THEIRS)),
     }
     if have:
         warnings.simplefilter("ignore")
         sides["SCOPE-RL, four"] = lambda: theirs(*data, given.resamples)
     else:
-        print("SCOPE-RL is not installed (pip install scope-rl==0.2.1): ours alone")
+        print(f"SCOPE-RL is not installed ({scope_rl.INSTALL}): ours alone")
     print(
         f"{given.episodes} episodes of {given.steps} steps, {given.resamples} resamples, ", end=""
     )
@@ -121,7 +89,7 @@ def main():
         print(f"{name:20} first {first:6.2f} s, then least {min(others):6.3f} s{ratio}")
     for name, (value, low, high) in found["ours, six"].items():
         line = f"{name:8} ours {value:.12g} ({low:.4g} to {high:.4g})"
-        if have and name in THEIRS:
+        if have and name in scope_rl.THEIRS:
             value, low, high = found["SCOPE-RL, four"][name]
             line += f", SCOPE-RL {value:.12g} ({low:.4g} to {high:.4g})"
         print(line)

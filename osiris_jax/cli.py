@@ -346,6 +346,34 @@ def evaluate(
     )
 
 
+@app.command()
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny shapes: does everything run? Not for figures.")
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(help="Groups: pipeline,estimators,relevance,scaling,cores,...")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Data sets of the whole pipeline; default 10000.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    out: OutOption = Path("runs/bench"),
+) -> None:
+    """How fast everything is on this machine, beside plain NumPy and the memory's speed.
+
+    Compilation and steady state apart. Exit code 1 if a rival gives other numbers than ours.
+
+    Example: osiris-jax bench --only pipeline,scaling --dtype float32 --out runs/bench
+    """
+    from osiris_jax.bench.case import Settings
+    from osiris_jax.commands.bench import bench as run
+
+    results = run(Settings(quick=quick, trials=trials, dtype=dtype), words(only), out)
+    if results.disagreements:
+        raise typer.Exit(1)
+
+
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],

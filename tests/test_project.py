@@ -21,7 +21,7 @@ LAYERS = [
     {"io", "policies", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
-    {"paper", "plots", "evaluation"},
+    {"paper", "plots", "evaluation", "bench"},
     {"commands", "cli"},
 ]
 HEAVY = (

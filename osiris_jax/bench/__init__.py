@@ -1,0 +1,1 @@
+"""Benchmarks: a harness, cases with rivals beside them, the roofline, scaling curves, a report."""

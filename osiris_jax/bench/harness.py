@@ -1,0 +1,184 @@
+"""How a time is taken: compilation apart, blocked, warmed up, least and median, on what machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import math
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy", "scipy", "scope-rl")
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+MOST_CALLS, SHORTEST = 10_000, 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What calling one function took.
+
+    Attributes:
+      first: seconds of the first call, which compiles.
+      seconds: of each later run, per call.
+      calls: in a run; more than one where a call is too short to time alone.
+      peak_memory: bytes that the process held at most, None where the system does not say.
+      processor: seconds of processors that the fastest run took, per call; None if not known.
+    """
+
+    first: float
+    seconds: tuple[float, ...]
+    calls: int = 1
+    peak_memory: int | None = None
+    processor: float | None = None
+
+    @property
+    def least(self) -> float:
+        """Seconds of the fastest run: the steady state with the least of what else was going on."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def compiling(self) -> float:
+        """Seconds by which the first call was slower than the steady state."""
+        return max(0.0, self.first - self.least)
+
+
+def measure(
+    function: Callable[..., Any],
+    *arguments: Any,
+    runs: int = 5,
+    at_least: float = 0.02,
+    budget: float = 30.0,
+    clock: Callable[[], float] = time.perf_counter,
+    processor_clock: Callable[[], float] = time.process_time,
+) -> Measurement:
+    """Times a function: one first call, one to warm up, then runs; each call is blocked.
+
+    Args:
+      function: its results may be JAX arrays, which are waited for.
+      runs: how many, at most.
+      at_least: seconds of a run; shorter calls are repeated within it.
+      budget: no further run begins after so many seconds, but there is always one.
+      clock, processor_clock: seconds of the wall and of the process, for tests.
+    """
+    if runs < 1:
+        raise ValueError(f"runs: expected a positive number, got {runs}")
+
+    def timed(calls: int) -> tuple[float, float]:
+        start, used = clock(), processor_clock()
+        for _ in range(calls):
+            jax.block_until_ready(function(*arguments))
+        return (clock() - start) / calls, (processor_clock() - used) / calls
+
+    gc.collect()
+    forget_peak_memory()
+    begun = clock()
+    first, warm = timed(1), timed(1)
+    short = warm[0] < at_least
+    calls = min(MOST_CALLS, math.ceil(at_least / max(warm[0], SHORTEST))) if short else 1
+    found = [warm] if calls == 1 else []
+    while len(found) < runs and (not found or clock() - begun < budget):
+        found.append(timed(calls))
+    seconds = tuple(wall for wall, _ in found)
+    return Measurement(first[0], seconds, calls, peak_memory(), min(found)[1])
+
+
+def forget_peak_memory() -> None:
+    """Lets the peak begin anew, so that it belongs to one case; where the system allows it."""
+    with contextlib.suppress(OSError):
+        CLEAR.write_text(RESET_PEAK)
+
+
+def peak_memory() -> int | None:
+    """Bytes that the process held at most, on the accelerator if there is one."""
+    with contextlib.suppress(Exception):  # not every backend has these numbers
+        found = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        if found:
+            return int(found)
+    with contextlib.suppress(OSError):
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """How many processes wanted a core in the last minute, on average."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.getloadavg()[0]
+    return None
+
+
+def machine(dtype: str) -> dict[str, Any]:
+    """What the figures depend on: device, cores, load, memory, versions, float type."""
+    device = jax.local_devices()[0]
+    return {
+        "device": f"{device.platform}: {processor() or device.device_kind}",
+        "devices": jax.local_device_count(),
+        "cores": cores(),
+        "load before": load(),
+        "memory": _memory(),
+        "dtype": dtype,
+        "compilation cache": bool(getattr(jax.config, "jax_compilation_cache_dir", None)),
+        "peak of memory": "of each case" if CLEAR.exists() else "of the process so far",
+        "python": platform.python_version(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def processor() -> str | None:
+    """The processor's name, where Linux tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def _memory() -> int | None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    """The largest difference over the largest size of theirs; infinite where NaNs do not match."""
+    ours, theirs = (np.asarray(x, np.float64).ravel() for x in (ours, theirs))
+    if ours.shape != theirs.shape or (np.isnan(ours) != np.isnan(theirs)).any():
+        return math.inf
+    known = ~np.isnan(theirs)
+    if not known.any():
+        return 0.0
+    size = float(np.abs(theirs[known]).max())
+    gap = float(np.abs(ours[known] - theirs[known]).max())
+    return gap / size if size > 0 else gap

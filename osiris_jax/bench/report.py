@@ -1,0 +1,229 @@
+"""What a benchmark found, as text: tables, what it shows in sentences, and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from osiris_jax.bench import scaling, scope_rl
+from osiris_jax.bench.cases import GRIDWORLD
+from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
+from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
+from osiris_jax.files import write_text
+from osiris_jax.terminal import Table, markdown
+
+HEADER = ("case", "shape", "compile", "least", "median", "us/trial")
+HEADER += ("rival", "its time", "ratio", "memory", "moved", "of roof")
+BRIEF = tuple(name for name in HEADER if name not in ("median", "rival", "moved"))
+LETTERS = {"trials": "K", "trajectories": "n", "steps": "T", "states": "S", "alphas": "A"}
+LETTERS |= {"resamples": "B"}
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+QUICK = "Tiny shapes, to see that everything runs: these figures say nothing about speed."
+
+
+def tables(results: Results, columns: Sequence[str] = HEADER) -> list[Table]:
+    """A table for each group with these columns, the exponents, and the bandwidth."""
+    found = []
+    for group in dict.fromkeys(row.group for row in results.rows):
+        filled = [cells(row) for row in results.rows if row.group == group]
+        used = [name for name in columns if any(row[name] for row in filled)]
+        lines = [[row[name] for name in used] for row in filled]
+        found.append(Table(group, used, lines, words=2))
+    lines = [exponent_cells(curve) for curve in curves(results.rows)]
+    if lines:
+        header = ["case", "axis", "from", "to", "exponent", "of the last two", "expected"]
+        caption = "exponents of the cost, least squares in logarithms"
+        found.append(Table(caption, header, lines, words=2))
+    return [*found, bandwidth_table(results)]
+
+
+def cells(row: Row) -> dict[str, str]:
+    """A row as text, by column; empty where there is nothing to say."""
+    texts = (
+        row.name,
+        " ".join(f"{LETTERS[name]}={size}" for name, size in row.shape.items()),
+        seconds(row.compile_seconds),
+        seconds(row.least),
+        seconds(row.median),
+        number(row.us_per_trial),
+        row.rival or "",
+        seconds(row.rival_seconds),
+        "WRONG" if row.agrees is False else number(row.ratio),
+        size(row.peak_memory),
+        size(row.moved),
+        "" if row.share is None else f"{100 * row.share:.2g} %",
+    )
+    return dict(zip(HEADER, texts, strict=True))
+
+
+def exponent_cells(curve: Curve) -> list[str]:
+    expected = "" if curve.expected is None else f"{curve.expected:g}"
+    ends = [str(curve.sizes[0]), str(curve.sizes[-1])]
+    return [curve.name, curve.axis, *ends, f"{curve.exponent:.2f}", f"{curve.tail:.2f}", expected]
+
+
+def bandwidth_table(results: Results) -> Table:
+    found = results.bandwidth
+    lines = [
+        ["JAX, x <- a x + b", rate(found.scale)],
+        ["JAX, x <- a x + y", rate(found.triad)],
+        ["NumPy, y <- x, one core", rate(found.copy)],
+    ]
+    return Table(f"bandwidth, arrays of {size(found.array_bytes)}", ["loop", "moved"], lines)
+
+
+def seconds(value: float | None) -> str:
+    """A time in the unit that suits it."""
+    if value is None:
+        return ""
+    unit, factor = next(((u, f) for u, f in UNITS if abs(value) >= f), UNITS[-1])
+    return f"{value / factor:.3g} {unit}"
+
+
+def number(value: float | None) -> str:
+    """Three digits, and no powers of ten."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that suits them."""
+    if count is None:
+        return ""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def rate(value: float) -> str:
+    return f"{value / 1e9:.3g} GB/s"
+
+
+def findings(results: Results) -> list[str]:
+    """What the rows show, a sentence each; first what must be known to read them."""
+    said = [QUICK] if results.quick else []
+    said += [machine_line(results), *starved_lines(results), agreement_line(results)]
+    by_group: dict[str, list[Row]] = {}
+    for row in results.rows:
+        by_group.setdefault(row.group, []).append(row)
+    for row in by_group.get("pipeline", []):
+        said.append(
+            f"{row.name}: {number(row.us_per_trial)} us per trial over {row.shape['trials']}."
+        )
+    for row in results.rows:
+        if row.ratio is not None and row.group in ("pipeline", "estimators", "scope-rl"):
+            said.append(f"{row.name}: {row.rival} takes {number(row.ratio)} times as long.")
+    for row in by_group.get("cartpole", []):
+        said.append(
+            f"{row.name}, {row.shape['trials']} trials of {row.shape['trajectories']}: "
+            f"{row.least:.3g} s, at most {size(row.peak_memory)}."
+        )
+    said += [trials_line(curve) for curve in curves(results.rows) if curve.axis == "trials"]
+    said += cores_lines(by_group.get("cores", []))
+    if not scope_rl.installed():
+        said.append(f"SCOPE-RL is not installed ({scope_rl.INSTALL}), and not compared.")
+    return said
+
+
+def machine_line(results: Results) -> str:
+    facts = results.machine
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    loads = " and ".join(
+        "unknown" if value is None else f"{value:.2f}"
+        for value in (facts["load before"], facts.get("load after"))
+    )
+    cached = "may come from a cache" if facts["compilation cache"] else "is not cached"
+    return (
+        f"{facts['device']}, {facts['cores']} cores, {facts['dtype']}, load {loads} before and "
+        f"after; compilation {cached}; the peak of memory is {facts['peak of memory']}; "
+        f"Python {facts['python']}, {versions}."
+    )
+
+
+def starved_lines(results: Results) -> list[str]:
+    """Names the cases that had to wait for a processor; an accelerator leaves it idle anyway."""
+    waited = [row for row in results.rows if row.starved]
+    if not waited or not results.machine["device"].startswith("cpu"):
+        return []
+    names = ", ".join(dict.fromkeys(f"{row.group}: {row.name}" for row in waited))
+    return [
+        f"{len(waited)} of {len(results.rows)} cases had a core less than {100 * HAD_A_CORE:g} % "
+        f"of their time, so their figures are too high: {names}."
+    ]
+
+
+def agreement_line(results: Results) -> str:
+    compared = [row for row in results.rows if row.agrees is not None]
+    if not compared:
+        return "No rival was compared."
+    if bad := results.disagreements:
+        names = ", ".join(f"{row.name} ({row.note})" for row in bad)
+        return f"WRONG: {len(bad)} of {len(compared)} rivals give other numbers: {names}."
+    worst = max(compared, key=lambda row: (row.difference or 0.0) / row.allowed)
+    return (
+        f"All {len(compared)} rivals give the same numbers in float64; nearest to its limit is "
+        f"{worst.name}, {worst.difference:.1e} of the largest number (allowed: {worst.allowed:g})."
+    )
+
+
+def trials_line(curve: Curve) -> str:
+    """Whether the cost of a trial is the same at every number of trials."""
+    each = ", ".join(
+        f"{number(1e6 * spent / count)} us at {count}"
+        for count, spent in zip(curve.sizes, curve.seconds, strict=True)
+    )
+    verdict = "constant" if curve.spread <= CONSTANT_WITHIN else "NOT constant"
+    return (
+        f"Cost of a trial: {each}; {verdict} within {100 * CONSTANT_WITHIN:g} % "
+        f"(spread {100 * curve.spread:.0f} %)."
+    )
+
+
+def cores_lines(rows: Sequence[Row]) -> list[str]:
+    """The speed-up of each place over the first, which has one core."""
+    return [
+        f"{GRIDWORLD} on {row.name}: {rows[0].least / row.least:.2f} times the speed of one core."
+        for row in rows[1:]
+    ]
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """Everything as plain data, numbers that are not finite as null."""
+    plain = {
+        "machine": results.machine,
+        "quick": results.quick,
+        "bandwidth": results.bandwidth._asdict() | {"best": results.bandwidth.best},
+        "rows": [dataclasses.asdict(row) | {"agrees": row.agrees} for row in results.rows],
+        "curves": [scaling.as_dict(curve) for curve in curves(results.rows)],
+        "findings": findings(results),
+    }
+    return _finite(plain)
+
+
+def _finite(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {name: _finite(value) for name, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def write(results: Results, out: Path) -> list[Path]:
+    """`bench.md` and `bench.json`."""
+    legend = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
+    parts = ["# Benchmark", "\n".join(f"- {line}" for line in findings(results))]
+    for table in tables(results):
+        parts += [f"## {table.caption}", markdown(table.header, table.lines).strip()]
+    parts.append(f"{legend}. Ratio: the rival's least time over ours.")
+    text = "\n\n".join(parts) + "\n"
+    return [
+        write_text(out / "bench.md", text),
+        write_text(out / "bench.json", json.dumps(as_dict(results), indent=2)),
+    ]

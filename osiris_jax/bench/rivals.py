@@ -1,0 +1,201 @@
+"""Plain NumPy forms of the method, as one would write them without JAX: what ours is timed against.
+
+In the manner of the paper's public code, from the definitions: vectorised over trajectories, loops
+over steps, states, levels and cuts. Padding holds ratio 1, reward 0 and state 0.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TIE = 1e-9
+ASYMPTOTIC_ABOVE = 250_000
+
+
+class Log(NamedTuple):
+    """[traj, time] arrays of one data set, in float64."""
+
+    reward: np.ndarray
+    log_ratio: np.ndarray
+    state: np.ndarray
+    mask: np.ndarray
+    num_states: int
+
+
+def returns(log: Log) -> np.ndarray:
+    return log.reward.sum(1)
+
+
+def weights(log: Log) -> np.ndarray:
+    """[traj] rho, the product of a trajectory's ratios."""
+    return np.exp(log.log_ratio.sum(1))
+
+
+def monte_carlo(log: Log) -> float:
+    return returns(log).mean()
+
+
+def importance_sampling(log: Log) -> float:
+    return (weights(log) * returns(log)).mean()
+
+
+def weighted_importance_sampling(log: Log) -> float:
+    weight = weights(log)
+    return (weight * returns(log)).sum() / weight.sum()
+
+
+def per_decision(log: Log) -> float:
+    return (np.exp(log.log_ratio.cumsum(1)) * log.reward).sum(1).mean()
+
+
+def consistent_per_decision(log: Log) -> float:
+    weight = np.exp(log.log_ratio.cumsum(1))
+    return ((weight * log.reward).sum(0) / weight.sum(0)).sum()
+
+
+def per_horizon(log: Log) -> float:
+    """WIS of each length, averaged with the share of the length."""
+    weight, gain, length = weights(log), returns(log), log.mask.sum(1)
+    total = 0.0
+    for one in np.unique(length):
+        same = length == one
+        total += same.mean() * (weight[same] * gain[same]).sum() / weight[same].sum()
+    return total
+
+
+def incremental(log: Log) -> float:
+    """INCRIS: for each reward t every cut k, cov(A, B r)^2 + var(B r), ties to the smallest k."""
+    ratio, total = np.exp(log.log_ratio), 0.0
+    before = np.pad(np.cumprod(ratio, axis=1), ((0, 0), (1, 0)), constant_values=1)
+    for t in range(log.reward.shape[1]):
+        scores, means = [], []
+        kept = log.reward[:, t]
+        for k in range(t + 2):
+            moments = np.cov(before[:, t + 1 - k], kept, bias=True)
+            scores.append(moments[0, 1] ** 2 + moments[1, 1])
+            means.append(kept.mean())
+            if k <= t:
+                kept = kept * ratio[:, t - k]
+        good = np.array(scores) <= min(scores) * (1 + TIE)
+        total += means[int(good.argmax())]
+    return total
+
+
+def marginalised(log: Log) -> float:
+    """MIS by a matrix of transitions for every step; a finished trajectory is in a state apart."""
+    states = log.num_states + 1
+    ratio, place = np.exp(log.log_ratio), np.where(log.mask, log.state, log.num_states)
+    share = np.bincount(place[:, 0], minlength=states) / len(place)
+    total, steps = 0.0, place.shape[1]
+    for t in range(steps):
+        here = place[:, t]
+        count = np.maximum(np.bincount(here, minlength=states), 1)
+        gain = np.bincount(here, ratio[:, t] * log.reward[:, t], minlength=states) / count
+        total += share @ gain
+        if t + 1 < steps:
+            transition = np.zeros((states, states))
+            np.add.at(transition, (here, place[:, t + 1]), ratio[:, t])
+            share = share @ (transition / count[:, None])
+            share = share / share.sum()
+    return float(total)
+
+
+def samples(log: Log, weighting: str = "to-go") -> np.ndarray:
+    """[traj, time] x: the return to go, weighed by the ratios from here on."""
+    backwards = (slice(None), slice(None, None, -1))
+    to_go = log.reward[backwards].cumsum(1)[backwards]
+    if weighting == "none":
+        return to_go
+    log_weight = log.log_ratio[backwards].cumsum(1)[backwards]
+    if weighting == "future":
+        log_weight = np.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
+    return to_go * np.exp(log_weight)
+
+
+def by_state(log: Log, test: Callable[[np.ndarray, np.ndarray], float], weighting: str):
+    """[state] p-values of a two-sample test, 1 where it cannot decide."""
+    value, likelier = samples(log, weighting)[log.mask], log.log_ratio[log.mask] > 0
+    state = log.state[log.mask]
+    pvalues = np.ones(log.num_states)
+    for one in range(log.num_states):
+        here = state == one
+        plus, minus = value[here & likelier], value[here & ~likelier]
+        if len(plus) and len(minus):
+            found = test(plus, minus)
+            pvalues[one] = 1.0 if np.isnan(found) else min(max(found, 0.0), 1.0)
+    return pvalues
+
+
+def welch(log: Log, weighting: str = "to-go") -> np.ndarray:
+    """[state] p-values of SciPy's `ttest_ind(equal_var=False)`."""
+    from scipy import stats
+
+    def test(plus: np.ndarray, minus: np.ndarray) -> float:
+        found: Any = stats.ttest_ind(plus, minus, equal_var=False)
+        return found.pvalue
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of groups of one, which have no variance
+        return by_state(log, test, weighting)
+
+
+def smirnov(log: Log, weighting: str = "to-go") -> np.ndarray:
+    """[state] p-values of SciPy's `ks_2samp`, exact where the groups are not too large."""
+    from scipy import stats
+
+    def test(plus: np.ndarray, minus: np.ndarray) -> float:
+        method = "asymp" if len(plus) * len(minus) > ASYMPTOTIC_ABOVE else "exact"
+        found: Any = stats.ks_2samp(plus, minus, method=method)
+        return found.pvalue
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return by_state(log, test, weighting)
+
+
+def after_omission(
+    log: Log, estimator: Callable[[Log], float], pvalues: np.ndarray, alphas: Sequence[float]
+) -> np.ndarray:
+    """[alpha] the estimator with the ratios of states above each level set to 1."""
+    values = []
+    for alpha in alphas:
+        keep = (pvalues <= alpha * (1 + 1e-12)) & (alpha > 0)
+        values.append(
+            estimator(log._replace(log_ratio=np.where(keep[log.state], log.log_ratio, 0)))
+        )
+    return np.array(values)
+
+
+def osirwis(log: Log, alphas: Sequence[float], weighting: str = "to-go") -> np.ndarray:
+    """[alpha] WIS after omission by Welch's test."""
+    return after_omission(log, weighted_importance_sampling, welch(log, weighting), alphas)
+
+
+def pipeline(
+    log: Log, names: Sequence[str], alphas: Sequence[float], weighting: str = "to-go"
+) -> np.ndarray:
+    """The plain estimators, then "osiris" and "osirwis" at the levels, of one data set."""
+    values = [ESTIMATORS[name](log) for name in names if name not in OMITTING]
+    if omitting := [OMITTING[name] for name in names if name in OMITTING]:
+        pvalues = welch(log, weighting)
+        for name in omitting:
+            values += after_omission(log, ESTIMATORS[name], pvalues, alphas).tolist()
+    return np.array(values)
+
+
+OMITTING = {"osiris": "is", "osirwis": "wis"}
+ESTIMATORS: dict[str, Callable[[Log], float]] = {
+    "mc": monte_carlo,
+    "is": importance_sampling,
+    "wis": weighted_importance_sampling,
+    "pdis": per_decision,
+    "cwpdis": consistent_per_decision,
+    "phwis": per_horizon,
+    "incris": incremental,
+    "mis": marginalised,
+}
+RELEVANCE: dict[str, Callable[..., np.ndarray]] = {"welch": welch, "smirnov": smirnov}

@@ -1,0 +1,207 @@
+"""Runs cases: here, or in a process of their own; checks the rivals; makes the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from osiris_jax.bench import cases, roofline, scaling, studies
+from osiris_jax.bench.case import TOLERANCE, Case, Rival, Settings
+from osiris_jax.bench.harness import difference, load, machine, measure
+from osiris_jax.io.columns import suggest
+
+GROUPS: dict[str, Callable[[Settings], list[Case]]] = {
+    "pipeline": studies.pipeline,
+    "estimators": cases.estimators,
+    "relevance": cases.relevance,
+    "datasets": cases.datasets,
+    "simulation": studies.simulation,
+    "intervals": cases.intervals,
+    "cartpole": studies.cartpole,
+    "scaling": scaling.scaling,
+    "cores": studies.on_cores,
+    "scope-rl": cases.beside_scope_rl,
+}
+NOT_QUICK = ("cartpole",)  # its compilation alone takes long
+HAD_A_CORE = 0.8
+RIVAL_RUNS, RIVAL_BUDGET = 3, 10.0
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What one case gave; seconds are wall-clock, and those of a rival for all of the case's work.
+
+    Attributes:
+      compile_seconds: by which the first call was slower.
+      least, median: seconds of a call in the steady state.
+      us_per_trial: microseconds, from the least.
+      ratio: the rival's least seconds over ours; None also where the two disagree.
+      difference: between rival and ours in float64, relative to the largest number.
+      allowed: how large the difference may be.
+      processor: seconds of processors in the fastest run; below the least where it had to wait.
+      peak_memory: bytes of the process.
+      moved: bytes that had to be moved at least.
+      share: of the measured bandwidth.
+      note: in words.
+    """
+
+    group: str
+    name: str
+    shape: dict[str, int]
+    dtype: str
+    compile_seconds: float
+    least: float
+    median: float
+    runs: int
+    us_per_trial: float | None = None
+    rival: str | None = None
+    rival_seconds: float | None = None
+    ratio: float | None = None
+    difference: float | None = None
+    allowed: float = TOLERANCE
+    processor: float | None = None
+    peak_memory: int | None = None
+    moved: int | None = None
+    share: float | None = None
+    axis: str | None = None
+    note: str = ""
+
+    @property
+    def starved(self) -> bool:
+        """Whether the process waited for a processor; the figure is then too high."""
+        return self.processor is not None and self.processor < HAD_A_CORE * self.least
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the rival gives the same numbers; None without one."""
+        return None if self.difference is None else self.difference <= self.allowed
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """All rows, and what they depend on."""
+
+    machine: dict[str, Any]
+    bandwidth: roofline.Bandwidth
+    rows: tuple[Row, ...]
+    quick: bool
+
+    @property
+    def disagreements(self) -> list[Row]:
+        return [row for row in self.rows if row.agrees is False]
+
+
+def run(
+    settings: Settings, only: Sequence[str] | None = None, progress: Progress | None = None
+) -> Results:
+    """Measures the bandwidth, then all cases of the groups asked for."""
+    shown = progress or (lambda stage, done, total: None)
+    check_groups(only)
+    wanted = only or [name for name in GROUPS if not settings.quick or name not in NOT_QUICK]
+    facts = machine(settings.dtype)
+    shown("bandwidth", 0, 1)
+    found = roofline.bandwidth(settings.size(2**28, 2**22), runs=settings.runs)
+    shown("bandwidth", 1, 1)
+    rows: list[Row] = []
+    for group in wanted:
+        with jax.enable_x64(settings.dtype == "float64"):
+            listed = GROUPS[group](settings)
+        for done, case in enumerate(listed):
+            shown(group, done, len(listed))
+            rows.append(row_of(case, settings, found.best))
+        shown(group, len(listed), len(listed))
+        if not settings.quick:
+            jax.clear_caches()  # Linux ends a process with too many mapped pieces of code
+    facts["load after"] = load()
+    return Results(facts, found, tuple(rows), settings.quick)
+
+
+def check_groups(only: Sequence[str] | None) -> None:
+    """Raises a ValueError for a group that is unknown."""
+    for name in only or ():
+        if name not in GROUPS:
+            raise ValueError(f"only: {name!r} is unknown; {suggest(name, list(GROUPS))}")
+
+
+def row_of(case: Case, settings: Settings, roof: float) -> Row:
+    """The case measured where it belongs."""
+    if case.place is not None:
+        return alone(case, settings, roof)
+    with jax.enable_x64(settings.dtype == "float64"):
+        return measured(case, settings, roof)
+
+
+def measured(case: Case, settings: Settings, roof: float) -> Row:
+    """The case measured in this process, its rival after it."""
+    work = case.make()
+    budget = settings.budget if case.budget is None else case.budget
+    ours = measure(work.function, *work.arguments, runs=settings.runs, budget=budget)
+    moved = None if work.moved is None else work.moved()
+    row = Row(
+        group=case.group,
+        name=case.name,
+        shape=case.shape,
+        dtype=settings.dtype,
+        compile_seconds=ours.compiling,
+        least=ours.least,
+        median=ours.median,
+        runs=len(ours.seconds),
+        us_per_trial=None if case.trials is None else 1e6 * ours.least / case.trials,
+        processor=ours.processor,
+        peak_memory=ours.peak_memory,
+        moved=moved,
+        share=roofline.share(moved, ours.least, roof),
+        axis=case.axis,
+    )
+    return row if work.rival is None else beside(row, work.rival, settings)
+
+
+def beside(row: Row, rival: Rival, settings: Settings) -> Row:
+    """The row with its rival's time, and the ratio if both give the same numbers."""
+    found = []
+
+    def keep_first() -> Any:
+        value = rival.function()
+        found[:] = found or [value]
+        return value
+
+    budget = min(settings.budget, RIVAL_BUDGET)
+    seconds = measure(keep_first, runs=RIVAL_RUNS, budget=budget).least / rival.part
+    with jax.enable_x64(True):
+        gap = difference(rival.ours(), found[0])
+    row = dataclasses.replace(
+        row,
+        rival=rival.name,
+        rival_seconds=seconds,
+        ratio=seconds / row.least,
+        difference=gap,
+        allowed=rival.tolerance,
+    )
+    if row.agrees:
+        return row
+    said = "NaN in other places" if math.isinf(gap) else f"by {gap:.1e}"
+    return dataclasses.replace(row, ratio=None, note=f"disagrees with {rival.name}: {said}")
+
+
+def alone(case: Case, settings: Settings, roof: float) -> Row:
+    """The case measured in a fresh process of its own.
+
+    Raises:
+      ValueError: it failed; with the last line that it wrote.
+    """
+    order = {"settings": dataclasses.asdict(settings), "roof": roof}
+    order |= {"group": case.group, "name": case.name, "place": case.place}
+    command = [sys.executable, "-m", "osiris_jax.bench.alone", json.dumps(order)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(f"{case.name}: its process ended with {done.returncode}: {last}")
+    return Row(**json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,27 @@
+"""`osiris-jax bench`: how fast everything is here, as tables, sentences and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from osiris_jax.bench.case import Settings
+from osiris_jax.bench.suite import Results, run
+from osiris_jax.terminal import print_table, stages
+
+
+def bench(settings: Settings, only: Sequence[str] | None, out: Path) -> Results:
+    """Runs, prints, writes `bench.md`, `bench.json` and the pictures."""
+    from osiris_jax import plots
+    from osiris_jax.bench import pictures, report
+
+    with stages() as progress:
+        results = run(settings, only, progress)
+    for table in report.tables(results, report.BRIEF):
+        print_table(table.caption, table.header, table.lines, words=table.words)
+    print("".join(f"- {line}\n" for line in report.findings(results)), end="")
+    print("tables:", *report.write(results, out))
+    drawn = pictures.draw(results)
+    saved = [path for name, figure in drawn.items() for path in plots.save(figure, out, name)]
+    print("pictures:", *saved)
+    return results

@@ -19,10 +19,11 @@ def uniforms(key: Array, block: Array, number: int) -> Array:
     if str(random.key_impl(key)) != _THREEFRY:
         return random.uniform(random.fold_in(key, block), (number,), jnp.float32)
     first, second = random.key_data(key)
-    folded = _threefry(first, second, jnp.zeros((), jnp.uint32), block.astype(jnp.uint32))
+    first, second = _threefry(first, second, jnp.zeros((), jnp.uint32), block.astype(jnp.uint32))
     count = jnp.arange(number, dtype=jnp.uint32)
-    words = _threefry(*(jnp.full_like(count, x) for x in folded), jnp.zeros_like(count), count)
-    return _in_unit_interval(words[0] ^ words[1])
+    keys = jnp.full_like(count, first), jnp.full_like(count, second)
+    high, low = _threefry(keys[0], keys[1], jnp.zeros_like(count), count)
+    return _in_unit_interval(high ^ low)
 
 
 def _in_unit_interval(bits: Array) -> Array:

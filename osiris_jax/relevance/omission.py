@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
 
+PART = 32
+
 
 class AtSteps(NamedTuple):
     """Evidence, or a map, given for every step instead of every state."""
@@ -81,11 +83,11 @@ def log_weights_of_levels(
 
     A step that the first `omissions` levels omit is kept by all others. So each log-ratio is added
     once, to what its first level adds, and not once for every level. Long trajectories are added
-    in parts, as `masked.total` does.
+    in parts, and these by `masked.total`, so that errors do not grow with the number of steps.
     """
     num_trajectories, num_steps = mask.shape
-    num_parts = -(-num_steps // masked.PAIRWISE_LIMIT)
-    part = jnp.arange(num_steps) // masked.PAIRWISE_LIMIT
+    num_parts = -(-num_steps // PART)
+    part = jnp.arange(num_steps) // PART
     row = jnp.arange(num_trajectories)[:, None] * num_parts + part[None]
     shape = (num_trajectories, num_parts, num_levels + 1)
     nowhere = math.prod(shape)

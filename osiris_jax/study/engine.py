@@ -21,9 +21,9 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax import selection
-from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_or_cut
+from osiris_jax.batch import bucket_length, pad_or_cut
 from osiris_jax.envs.world import World
-from osiris_jax.rollout import Recorded, Shared, batch_of, outcomes, record_fields
+from osiris_jax.rollout import Shared, batch_of, outcomes, record_fields
 from osiris_jax.study.kernel import (
     ARRAYS,
     ARRAYS_PER_LEVEL,
@@ -42,10 +42,10 @@ CELLS_IN_CACHE = 2**16
 
 
 class _Data(NamedTuple):
-    """Data sets of a worker: simulated or played; and the on-policy returns, if asked for."""
+    """Data sets of a worker, a batch or as `Recorded`, and on-policy returns, if asked for."""
 
     keys: Array
-    data: Recorded | TrajectoryBatch
+    data: Any
     on_policy: Array | None
 
 
@@ -99,7 +99,7 @@ class Engine:
         parts = padded.astype(np.uint32).reshape(self.width, part)
         if self._lengths is None:
             self._lengths = self._padded_lengths(part)
-        work = partial(self._values_of, jax.config.jax_enable_x64)
+        work = partial(self._values_of, jnp.result_type(float) == jnp.float64)
         with ThreadPoolExecutor(self.width) as pool:
             found = list(pool.map(work, range(self.width), parts))
         return np.concatenate(found)[: len(trials)]
@@ -151,16 +151,15 @@ class Engine:
         kind = np.searchsorted(self._lengths, longest)
         for number, steps in enumerate(self._lengths):
             alike = np.flatnonzero(kind == number)
-            size = self._group_size(steps)
+            size = self._group_size(steps, len(longest))
             for start in range(0, len(alike), size):
                 yield alike[start : start + size], steps
 
-    def _group_size(self, steps: int) -> int:
-        """How many data sets are estimated at once."""
-        most = -(-self.study.trials // self.width)
+    def _group_size(self, steps: int, part: int) -> int:
+        """How many data sets are estimated at once; on a CPU whatever the part, for rounding."""
         if not self.on_cpu:
-            return most
-        return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, most))
+            return part
+        return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, self.study.trials))
 
     def _simulated(self, world: World, device: Any, trials: np.ndarray) -> _Data:
         with jax.default_device(device):
@@ -184,7 +183,7 @@ class Engine:
         self, world: Any, device: Any, drawn: _Data, members: np.ndarray, steps: int
     ) -> Array:
         """[member, cell] of the data sets at these places, and of some more."""
-        places = np.resize(members, self._group_size(steps))
+        places = np.resize(members, self._group_size(steps, len(drawn.keys)))
         with jax.default_device(device):
             if isinstance(world, World):
                 leaves, shared = self._data_reader

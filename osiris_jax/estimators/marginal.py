@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -41,10 +42,21 @@ def mis(
         masked.fill(batch.mask, batch.reward).T,
         next_place.T,
     )
-    means, trusted = _by_shares(steps, absorbing + 1)
-    means = _redo_in_log_space(means, steps, absorbing + 1, ~trusted)
+    means = _mean_rewards(steps, absorbing + 1)
     means = masked.fill(masked.alive(batch.mask), means)
     return masked.total(means * masked.discounts(len(means), discount, batch.dtype))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _mean_rewards(steps: _Steps, num_places: int) -> Float[Array, " time"]:
+    """The mean reward of every step: by shares, or in log space where shares would vanish."""
+    means, trusted = _by_shares(steps, num_places)
+    return _redo_in_log_space(means, steps, num_places, ~trusted)
+
+
+@_mean_rewards.defjvp
+def _differentiate_in_log_space(num_places: int, steps, changes):
+    return jax.jvp(lambda given: _in_log_space(given, num_places), steps, changes)
 
 
 def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], Bool[Array, ""]]:
@@ -76,10 +88,33 @@ def _mean_by_place(
     return total / count
 
 
+def _step_in_log_space(
+    log_share: Float[Array, " traj"], now: _Steps, num_places: int
+) -> tuple[Float[Array, " traj"], Float[Array, ""]]:
+    log_weight = log_share + now.log_ratio
+    reward_mean = jnp.sum(jnp.exp(log_weight) * now.reward)
+    log_total = jax.nn.logsumexp(log_weight)
+    peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
+    mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
+    log_share = jnp.log(mean) + peak - log_total
+    return jnp.where(log_total > -jnp.inf, log_share, jnp.nan), reward_mean
+
+
+def _log_uniform(steps: _Steps) -> Float[Array, " traj"]:
+    number = steps.reward.shape[1]
+    return jnp.full(number, -jnp.log(number), steps.reward.dtype)
+
+
+def _in_log_space(steps: _Steps, num_places: int) -> Float[Array, " time"]:
+    """The plain form, for shares of any size."""
+    step = partial(_step_in_log_space, num_places=num_places)
+    return lax.scan(step, _log_uniform(steps), steps)[1]
+
+
 def _redo_in_log_space(
     means: Float[Array, " time"], steps: _Steps, num_places: int, needed: Bool[Array, ""]
 ) -> Float[Array, " time"]:
-    """Overwrites the means by those of shares of any size, where `needed`.
+    """Overwrites the means by those of the plain form, where `needed`.
 
     A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
     """
@@ -87,18 +122,10 @@ def _redo_in_log_space(
     def body(carry):
         t, log_share, means = carry
         now = _Steps(*(field[t] for field in steps))
-        log_weight = log_share + now.log_ratio
-        means = means.at[t].set(jnp.sum(jnp.exp(log_weight) * now.reward))
-        log_total = jax.nn.logsumexp(log_weight)
-        peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
-        mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
-        log_share = jnp.log(mean) + peak - log_total
-        return t + 1, jnp.where(log_total > -jnp.inf, log_share, jnp.nan), means
-
-    number = steps.reward.shape[1]
-    uniform = jnp.full(number, -jnp.log(number), means.dtype)
+        log_share, mean = _step_in_log_space(log_share, now, num_places)
+        return t + 1, log_share, means.at[t].set(mean)
 
     def unfinished(carry):
         return needed & (carry[0] < len(means))
 
-    return lax.while_loop(unfinished, body, (0, uniform, means))[2]
+    return lax.while_loop(unfinished, body, (0, _log_uniform(steps), means))[2]

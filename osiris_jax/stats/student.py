@@ -44,14 +44,13 @@ def _tail(square: Array, df: Array, expansion_from: float, num_terms: int) -> Ar
     log_beta = 0.5 * math.log(math.pi) + gammaln(df / 2) - gammaln((df + 1) / 2)
     first = jnp.where(few, jnp.exp(a * jnp.log(x) - log_beta), 0)
 
-    def add(n: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def add(carry: tuple[Array, Array], order: Array) -> tuple[tuple[Array, Array], None]:
         coefficient, total = carry
-        order = n.astype(x.dtype)
         coefficient = coefficient * x * (1 - b / order)
-        return coefficient, total + coefficient / (a + order)
+        return (coefficient, total + coefficient / (a + order)), None
 
     start = first, jnp.where(few, first / a, many)
-    _, total = lax.fori_loop(1, num_terms, add, start)
+    (_, total), _ = lax.scan(add, start, jnp.arange(1, num_terms, dtype=x.dtype))
     return jnp.where(few & centre, 1 - total, total)
 
 

@@ -71,12 +71,23 @@ def test_every_data_set_is_in_one_group_that_holds_it(plan, monkeypatch):
     groups = list(engine._groups(longest))
     assert sorted(np.concatenate([members for members, _ in groups])) == TRIALS.tolist()
     for members, steps in groups:
-        assert len(members) <= engine._group_size(steps, len(TRIALS))
+        assert len(members) <= engine._group_size(steps)
         shorter = [length for length in engine._lengths if length < steps]
         assert (longest[members] <= steps).all()
         assert (longest[members] > max(shorter, default=0)).all()
     assert len(groups) > 3
     assert engine._lengths[-1] == plan.world.horizon
+
+
+def test_an_accelerator_takes_all_at_once(plan, values):
+    engine = Engine(plan)
+    engine.on_cpu = False
+    engine._lengths = ()
+    longest = _longest(engine._simulated(plan.world, engine.workers[0], TRIALS))
+    ((members, steps),) = engine._groups(longest)
+    assert members.tolist() == TRIALS.tolist()
+    assert longest.max() <= steps < plan.world.horizon
+    np.testing.assert_allclose(engine.values(TRIALS), values, rtol=2e-4, atol=2e-4)
 
 
 def test_lengths_do_not_depend_on_the_part_that_asks(plan):

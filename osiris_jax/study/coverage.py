@@ -33,7 +33,7 @@ from osiris_jax.relevance.samples import WEIGHTINGS
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
 COLUMNS_MEMORY = 2**28
-LARGEST = 1e300
+LARGEST, LARGEST_LOG = 1e300, 700.0
 _DRAWS = 2**32 - 11
 
 
@@ -61,7 +61,7 @@ def bounds_of(world: TabularWorld, discount: float = 1.0) -> Bounds:
         return _largest(world, gain, discount)
 
     return Bounds(
-        weight=float(min(np.exp(min(log_weight, 700.0)), LARGEST)),
+        weight=float(min(np.exp(min(log_weight, LARGEST_LOG)), LARGEST)),
         returns=(-most(-reward), most(reward)),
         parts=(-most(np.maximum(-reward, 0)), most(np.maximum(reward, 0))),
     )
@@ -72,12 +72,15 @@ def _largest(world: TabularWorld, gain: np.ndarray, discount: float, stops: bool
     dynamics = world.dynamics
     possible = (dynamics.probability > 0) & (world.behavior_probs > 0)[..., None]
     gain = np.where(possible, gain, -np.inf)
+    starts = dynamics.start[dynamics.start_probability > 0]
     value = np.zeros(dynamics.num_states)
     for _ in range(world.horizon):
-        following = np.where(dynamics.terminal, 0.0, value)[dynamics.successor]
+        before, following = value, np.where(dynamics.terminal, 0.0, value)[dynamics.successor]
         value = (gain + discount * following).max((1, 2))
         value = np.maximum(value, 0) if stops else value
-    return float(value[dynamics.start[dynamics.start_probability > 0]].max())
+        if np.array_equal(value, before) or (stops and value[starts].max() > LARGEST_LOG):
+            break
+    return float(value[starts].max())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,7 @@ class Coverage:
       resamples: of the bootstrap.
       options: further options of estimators and test.
       seed: of all data and resamples.
+      bounds: of weights and returns, found by `bounds_of`.
     """
 
     world: Any
@@ -112,12 +116,14 @@ class Coverage:
     resamples: int = 1000
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
+    bounds: Bounds = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not isinstance(world, TabularWorld):
             raise ValueError("world: coverage needs a tabular world, whose value is known")
         object.__setattr__(self, "world", world)
+        object.__setattr__(self, "bounds", bounds_of(world, self.discount))
         for field, numbers, least in (("trials", (self.trials,), 2), ("sizes", self.sizes, 2)):
             if not numbers:
                 raise ValueError(f"{field}: none given")
@@ -143,7 +149,6 @@ class Coverage:
         shown = progress or (lambda stage, done, total: None)
         exact = self.world.exact(self.discount)
         truth = {"mc": float(exact.behavior_value), "": float(exact.value)}
-        bounds = bounds_of(self.world, self.discount)
         rows, total = [], len(self.sizes) * self.trials
         for number, size in enumerate(self.sizes):
             parts: dict[tuple[str, str], list] = {}
@@ -151,7 +156,7 @@ class Coverage:
             for done, keys in self._chunks(size):
                 batch = trim(self.world.rollout(keys, size), bucket_length)
                 room = _room(batch, room)
-                for pair, ends in self._intervals(keys, batch, room, bounds).items():
+                for pair, ends in self._intervals(keys, batch, room).items():
                     parts.setdefault(pair, []).append(ends)
                 shown("data sets", number * self.trials + done, total)
             for (label, method), chunks in parts.items():
@@ -167,7 +172,7 @@ class Coverage:
 
     def _pairs(self, plans: dict[str, Any]) -> list[tuple[str, str]]:
         """Every estimator with every method that is for it."""
-        least = bounds_of(self.world, self.discount).parts[0]
+        least = self.bounds.parts[0]
         return [
             (label, method)
             for label, plan in plans.items()
@@ -186,7 +191,7 @@ class Coverage:
             yield min(start + step, self.trials), keys[start : start + step]
 
     def _intervals(
-        self, keys: Array, batch: TrajectoryBatch, room: Sizes, bounds: Bounds
+        self, keys: Array, batch: TrajectoryBatch, room: Sizes
     ) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
         """(estimator, method) -> the ends of the intervals of all data sets of a chunk."""
         plans = self._plans(jax.tree.map(lambda x: x[0], batch))
@@ -204,10 +209,10 @@ class Coverage:
         samples = {}
         for label, statistics in found.items():
             estimator, _ = parse_name(label)
-            known = bounds.parts if estimator == "pdis" else bounds.returns
+            known = self.bounds.parts if estimator == "pdis" else self.bounds.returns
             samples[label] = Sample(
                 estimator=estimator,
-                weight_bound=bounds.weight,
+                weight_bound=self.bounds.weight,
                 return_bounds=known,
                 rounding=float(jnp.finfo(batch.dtype).eps),
                 **{name: np.asarray(x, np.float64) for name, x in statistics.items()},

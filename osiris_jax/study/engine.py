@@ -61,7 +61,8 @@ class Engine:
         self.study, self.recipe, self.inputs = study, recipe_of(study), inputs_of(study)
         devices = jax.local_devices() if devices is None else devices
         self.on_cpu = all(device.platform == "cpu" for device in devices)
-        self.workers = devices * (_cores() if self.on_cpu and len(devices) == 1 else 1)
+        alone = self.on_cpu and len(devices) == 1 and isinstance(study.world, World)
+        self.workers = devices * (_cores() if alone else 1)
         self.largest, self.num_cells = max(study.sizes), len(study.cells())
         self._lengths: tuple[int, ...] | None = None
         if isinstance(study.world, World):
@@ -105,14 +106,12 @@ class Engine:
         return np.concatenate(found)[: len(trials)]
 
     def _padded_lengths(self, part: int) -> tuple[int, ...]:
-        """To which lengths data sets may be padded, rising; only the last where all is one group.
+        """To which lengths data sets may be padded, rising.
 
         Two quantiles of what the study's first trials need, and twice, four times, ... the larger,
         up to the horizon. Worlds that are slow to play are not asked.
         """
         world = self.study.world
-        if not self.on_cpu:
-            return (world.horizon,)
         if isinstance(world, World):
             first = np.arange(min(PILOT_TRIALS, self.study.trials), dtype=np.uint32)
             parts = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
@@ -146,19 +145,24 @@ class Engine:
         return values
 
     def _groups(self, longest: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """The places of trials that are padded to the same length, and that length."""
+        """The places of trials that are padded to the same length, and that length.
+
+        An accelerator takes all at once, and a core what fits its cache.
+        """
         assert self._lengths is not None
+        if not self.on_cpu:
+            steps = min(bucket_length(int(longest.max())), self.study.world.horizon)
+            yield np.arange(len(longest)), steps
+            return
         kind = np.searchsorted(self._lengths, longest)
         for number, steps in enumerate(self._lengths):
             alike = np.flatnonzero(kind == number)
-            size = self._group_size(steps, len(longest))
+            size = self._group_size(steps)
             for start in range(0, len(alike), size):
                 yield alike[start : start + size], steps
 
-    def _group_size(self, steps: int, part: int) -> int:
-        """How many data sets are estimated at once; on a CPU whatever the part, for rounding."""
-        if not self.on_cpu:
-            return part
+    def _group_size(self, steps: int) -> int:
+        """How many data sets a core estimates at once; not by its part, which may change."""
         return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, self.study.trials))
 
     def _simulated(self, world: World, device: Any, trials: np.ndarray) -> _Data:
@@ -183,7 +187,7 @@ class Engine:
         self, world: Any, device: Any, drawn: _Data, members: np.ndarray, steps: int
     ) -> Array:
         """[member, cell] of the data sets at these places, and of some more."""
-        places = np.resize(members, self._group_size(steps, len(drawn.keys)))
+        places = np.resize(members, self._group_size(steps)) if self.on_cpu else members
         with jax.default_device(device):
             if isinstance(world, World):
                 leaves, shared = self._data_reader

@@ -106,7 +106,8 @@ def _chunk_size(study: Plan, engine: Computes, memory: int | None, given: int | 
         )
         if budget <= 0:
             raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
-        given = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
+        most = max(1, min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK))
+        given = -(-study.trials // -(-study.trials // most))
     return max(1, min(given, study.trials))
 
 

@@ -11,8 +11,8 @@ the decider maps `(observation, uniform)` to `(action, log_ratio)`, and its `pro
 those of all actions under the policy that acts and under the target; `prepared()` is the same
 decider, with what it would compute at every step computed once.
 
-Dynamics may have `visit(key, inner, action)`, one number from which all that a step shows can be
-looked up again by `fields_of(decider, visit)`. Then only that number is recorded.
+Dynamics may have `visit(key, inner, action)`, one of `num_visits` numbers from which all that a
+step shows can be looked up again by `fields_of(decider, visit)`. Then only that number is recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax, random
 
 from osiris_jax import bits
@@ -96,18 +97,19 @@ def _record(leaves, keys, shared, size, steps, lanes, observations, probs) -> Tr
     dynamics, decider = shared.restore(leaves)
     options = {"observations": observations, "probs": probs}
     found = record_fields(dynamics, decider, keys, size, steps=steps, lanes=lanes, **options)
-    return batch_of(dynamics, decider, found, probs=probs)
+    return batch_of(dynamics, decider, found.pad_or_cut(steps), probs=probs)
 
 
 def record_fields(
     dynamics, decider, keys, size, *, steps: int, lanes: int, observations: bool, probs: bool
 ) -> Recorded:
-    """What `batch_of` makes a batch of, for use under `jit`."""
+    """What `batch_of` makes a batch of, in whole blocks of steps; for use under `jit`."""
     count, blocks = len(keys) * size, -(-steps // BLOCK)
 
     def cell(key, inner, observation, action, reward, log_ratio):
         if hasattr(dynamics, "visit"):
-            return dynamics.visit(key, inner, action)
+            narrow = np.min_scalar_type(dynamics.num_visits)
+            return dynamics.visit(key, inner, action).astype(narrow)
         fields = {"reward": reward, "log_ratio": log_ratio, "action": action}
         fields["state"] = dynamics.state_of(observation)
         if probs:
@@ -123,8 +125,7 @@ def record_fields(
     lengths, fields = _run(dynamics, decider, keys, size, steps, 1.0, lanes, cell, write, sink)
 
     def by_trajectory(x: Array) -> Array:
-        flat = x.reshape(len(keys), size, blocks * BLOCK, *x.shape[3:])
-        return flat[:, :, :steps]
+        return x.reshape(len(keys), size, blocks * BLOCK, *x.shape[3:])
 
     return Recorded(jax.tree.map(by_trajectory, fields), lengths.reshape(len(keys), size))
 

@@ -42,6 +42,13 @@ def values(plan):
     return Engine(plan).values(TRIALS)
 
 
+@pytest.fixture(scope="module")
+def lengths(plan):
+    engine = Engine(plan)
+    engine.values(TRIALS)
+    return engine._lengths
+
+
 def test_groups_are_one_call(plan, values):
     expected = by_one_call(plan, TRIALS)
     np.testing.assert_allclose(values, expected, rtol=2e-4, atol=2e-4)
@@ -63,10 +70,10 @@ def test_neither_workers_nor_chunks_change_a_value(plan, values, number):
     np.testing.assert_array_equal(engine.values(TRIALS[::-1])[::-1], values)
 
 
-def test_every_data_set_is_in_one_group_that_holds_it(plan, monkeypatch):
+def test_every_data_set_is_in_one_group_that_holds_it(plan, lengths, monkeypatch):
     monkeypatch.setattr("osiris_jax.study.engine.CELLS_IN_CACHE", 7 * 48 * 3)
     engine = Engine(plan)
-    engine._lengths = engine._padded_lengths(len(TRIALS))
+    engine._lengths = lengths
     longest = _longest(engine._simulated(plan.world, engine.workers[0], TRIALS))
     groups = list(engine._groups(longest))
     assert sorted(np.concatenate([members for members, _ in groups])) == TRIALS.tolist()
@@ -90,10 +97,11 @@ def test_an_accelerator_takes_all_at_once(plan, values):
     np.testing.assert_allclose(engine.values(TRIALS), values, rtol=2e-4, atol=2e-4)
 
 
-def test_lengths_do_not_depend_on_the_part_that_asks(plan):
-    assert {Engine(plan)._padded_lengths(part) for part in (1, 5, 24, 100)} == {
-        Engine(plan)._padded_lengths(24)
-    }
+@pytest.mark.parametrize("asked", [TRIALS[:1], TRIALS[:5], TRIALS[9:], TRIALS[::-1]])
+def test_lengths_do_not_depend_on_the_trials_that_are_asked_for(plan, lengths, asked):
+    engine = Engine(plan)
+    engine.values(asked)
+    assert engine._lengths == lengths
 
 
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])

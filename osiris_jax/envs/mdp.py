@@ -40,6 +40,10 @@ class TabularDynamics:
     num_states: int = dataclasses.field(metadata={"static": True})
     num_actions: int = dataclasses.field(metadata={"static": True})
 
+    @property
+    def num_visits(self) -> int:
+        return self.successor.size
+
     def reset(self, key: Array) -> Array:
         if len(self.start) == 1:
             return jnp.asarray(self.start)[0]
@@ -67,6 +71,7 @@ class TabularDynamics:
 
     def fields_of(self, decider: Any, visit: Array) -> dict[str, Array]:
         """What such steps show."""
+        visit = visit.astype(jnp.int32)
         pair = visit // self.successor.shape[-1]
         return {
             "reward": jnp.ravel(self.reward)[visit],

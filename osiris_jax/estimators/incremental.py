@@ -77,14 +77,9 @@ def latest_best(
     The best is named apart, for a compiler may compute the scores twice and round them differently,
     so that none equals the minimum.
     """
-    last_good = _latest_within(score, slack(score.min(-1, keepdims=True)))
+    within = score <= slack(score.min(-1, keepdims=True))
+    last_good = jnp.max(jnp.where(within, jnp.arange(score.shape[-1]), 0), axis=-1)
     return jnp.maximum(last_good, jnp.argmin(score, axis=-1))
-
-
-def _latest_within(
-    score: Float[Array, "*row cut"], limit: Float[Array, "*row #cut"]
-) -> Int[Array, "*row"]:
-    return jnp.max(jnp.where(score <= limit, jnp.arange(score.shape[-1]), 0), axis=-1)
 
 
 def _tie_tolerance(dtype) -> float:
@@ -101,7 +96,8 @@ def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  
 def _factors_are_safe(paths: _Paths) -> Bool[Array, ""]:
     """Whether no ratio is zero and no square of a factor in `_choose_by_matmul` can vanish."""
     spread = jnp.max(paths.log_weight.max(1) - paths.log_weight.min(1))
-    log_reward = jnp.log(jnp.where(paths.reward != 0, jnp.abs(paths.reward), 1))
+    size = jnp.where(paths.reward != 0, jnp.abs(paths.reward), 1)
+    log_reward = jnp.log(jnp.stack([size.min(), size.max()]))
     limit = 0.9 * jnp.log(jnp.finfo(paths.reward.dtype).max)
     return (spread + 2 * jnp.max(jnp.abs(log_reward)) < limit) & ~paths.zero.any()
 
@@ -111,38 +107,39 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Boo
 
     With u_j = 1 / rho_{1:j} and v_t = rho_{1:t} r_t, B r_t = u_j v_t, so that the means over
     trajectories of B r_t and of its square are products of matrices; mean(A B r_t) is free of
-    the cut.
+    the cut. Scores are [cut, time]: XLA reduces leading axes by vectors, and the last one item by
+    item.
     """
     log_weight, reward = paths.log_weight, paths.reward
     num_trajectories, num_steps = reward.shape
     middle = (log_weight.max(1) + log_weight.min(1))[:, None] / 2
     inverse = jnp.exp(middle - log_weight)
     weighted_reward = jnp.exp(log_weight[:, 1:] - middle) * reward
-    mean_kept = jnp.exp(log_weight).mean(0)
+    mean_kept = jnp.exp(log_weight).mean(0)[:, None]
     mean_full = (jnp.exp(log_weight[:, 1:]) * reward).mean(0)
     mean_bare, deviation = _mean_and_deviation(reward)
     variance_bare = (deviation**2).mean(0)
     by_time = jnp.stack([weighted_reward.T, weighted_reward.T**2], axis=1)
     powers = jnp.stack([inverse, inverse**2])
+    cut = jnp.arange(num_steps + 1)[:, None]
 
     def rows(inputs):
-        weighted, full, bare, bare_variance, time = inputs
-        cut = jnp.arange(num_steps + 1)[None]
-        no_ratio = cut == time[:, None]
-        first, second = jnp.swapaxes(weighted, 0, 1) @ powers / num_trajectories
-        first = jnp.where(no_ratio, bare[:, None], first)
-        spread = jnp.where(no_ratio, bare_variance[:, None], jnp.maximum(second - first**2, 0))
-        split = mean_kept[None] * first
-        score = (full[:, None] - split) ** 2 + variance_share * spread
-        allowed = cut <= time[:, None]
-        finite = jnp.all(jnp.isfinite(score) | ~allowed, axis=1)
-        score = jnp.where(allowed, score, jnp.inf)
+        weighted, *by_column = inputs
+        full, bare, bare_variance, time = (x[None] for x in by_column)
+        no_ratio = cut == time
+        first, second = jnp.einsum("knc,tkn->kct", powers, weighted) / num_trajectories
+        first = jnp.where(no_ratio, bare, first)
+        spread = jnp.where(no_ratio, bare_variance, jnp.maximum(second - first**2, 0))
+        split = mean_kept * first
+        score = (full - split) ** 2 + variance_share * spread
+        score = jnp.where(cut <= time, score, jnp.inf)
+        best = score.min(0, keepdims=True)
         eps = jnp.finfo(score.dtype).eps
-        rounding = (64 * eps) ** 2 * (full[:, None] ** 2 + split**2) + 8 * eps * second
-        best = score.min(1, keepdims=True)
-        chosen = _latest_within(score, best * (1 + _tie_tolerance(score.dtype)) + rounding)
-        at_chosen = cut == chosen[:, None]
-        return Choice(chosen, jnp.sum(jnp.where(at_chosen, first, 0), axis=1)), finite
+        rounding = (64 * eps) ** 2 * (full**2 + split**2) + 8 * eps * second
+        within = score <= best * (1 + _tie_tolerance(score.dtype)) + rounding
+        chosen = jnp.max(jnp.where(within, cut, 0), axis=0)
+        mean = jnp.take_along_axis(first, chosen[None], axis=0)[0]
+        return Choice(chosen, mean), jnp.isfinite(best[0])
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
     choice, finite = blocked(rows, by_row)

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.segments import look_up, segment_sum
 
 
 class _Steps(NamedTuple):
@@ -60,32 +61,39 @@ def _differentiate_in_log_space(num_places: int, steps, changes):
 
 
 def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], Bool[Array, ""]]:
-    """The mean reward of every step, and whether no share came near to vanishing."""
-    dtype = steps.reward.dtype
-    least = 1e-280 if dtype == jnp.float64 else 1e-30
+    """The mean reward of every step, and whether no share came near to vanishing.
 
-    def step(carry, inputs: _Steps):
-        share, trusted = carry
-        weight = share * jnp.exp(inputs.log_ratio)
-        total = jnp.sum(weight)
-        exists = (share > 0) & (inputs.log_ratio > -jnp.inf)
-        trusted &= jnp.all(~exists | (weight > least)) & jnp.isfinite(total)
-        share = _mean_by_place(weight, inputs.next_place, num_places) / total
-        return (share, trusted), jnp.sum(weight * inputs.reward)
+    A weight of 0 is right where a ratio is 0, and where the share was 0; it is the share's doing
+    if the ratio is not small.
+    """
+    dtype = steps.reward.dtype
+    least, small = 1e-280 if dtype == jnp.float64 else 1e-30, 1e-6
+    ratio = jnp.exp(steps.log_ratio)
+
+    def step(share, inputs):
+        ratio, next_place = inputs
+        weight = share * ratio
+        return _mean_by_place(weight, next_place, num_places, jnp.sum(weight)), weight
 
     number = steps.reward.shape[1]
-    start = jnp.full(number, 1 / number, dtype), jnp.asarray(True)
-    (_, trusted), means = lax.scan(step, start, steps)
-    return means, trusted
+    start = jnp.full(number, 1 / number, dtype)
+    _, weight = lax.scan(step, start, (ratio, steps.next_place))
+    total = jnp.sum(weight, axis=1)
+    ends = (weight == 0) & ((ratio > small) | (steps.log_ratio == -jnp.inf))
+    trusted = jnp.all(ends | (weight > least * jnp.maximum(total, 1)[:, None]))
+    return jnp.sum(weight * steps.reward, axis=1), trusted & jnp.isfinite(total).all()
 
 
 def _mean_by_place(
-    weight: Float[Array, " traj"], place: Int[Array, " traj"], num_places: int
+    weight: Float[Array, " traj"],
+    place: Int[Array, " traj"],
+    num_places: int,
+    unit: Float[Array, ""] | int = 1,
 ) -> Float[Array, " traj"]:
-    """For each trajectory, the mean weight of all that are in the same place."""
+    """For each trajectory, the mean weight of all that are in the same place, over the unit."""
     weight_and_count = jnp.stack([weight, jnp.ones_like(weight)], -1)
-    total, count = jax.ops.segment_sum(weight_and_count, place, num_places)[place].T
-    return total / count
+    total, count = segment_sum(weight_and_count, place, num_places).T
+    return look_up(total / (jnp.maximum(count, 1) * unit), place)
 
 
 def _step_in_log_space(

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.segments import look_up, segment_max
 
 WEIGHTINGS = ("to-go", "future", "none")
 CLASSES = ("ratio", "return")
@@ -137,7 +138,9 @@ def weigh_by_state(
     log_size = jnp.where(
         counts, log_weight + jnp.log(jnp.abs(jnp.where(counts, value, 1))), -jnp.inf
     )
-    peak = jax.ops.segment_max(log_size.ravel(), state.ravel(), num_states)
+    place = jnp.where(counts, state, num_states).ravel()
+    peak = segment_max(log_size.ravel(), place, num_states)
     peak = jnp.where(jnp.isfinite(peak), peak, 0)
-    relative = jnp.exp(jnp.where(counts, log_weight - peak[state], 0))
+    of_state = look_up(peak, place).reshape(state.shape)
+    relative = jnp.exp(jnp.where(counts, log_weight - of_state, 0))
     return jnp.where(counts, value * relative, 0), peak

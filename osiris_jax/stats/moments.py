@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
+
+from osiris_jax.segments import look_up, segment_max, segment_min, segment_sum
 
 
 class Moments(NamedTuple):
@@ -39,8 +40,7 @@ def _segment_range(
     value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
 ) -> _Range:
     return _Range(
-        jax.ops.segment_min(value, segment, num_segments),
-        jax.ops.segment_max(value, segment, num_segments),
+        segment_min(value, segment, num_segments), segment_max(value, segment, num_segments)
     )
 
 
@@ -53,7 +53,7 @@ def from_segment_origin(
     zero. Subtracting it costs no digit, and leaves all of the spread's where the mean is large.
     """
     origin = _segment_range(value, segment, num_segments).clip_zero()
-    return value - _of_segment(origin, segment)
+    return value - look_up(origin, segment)
 
 
 def segment_moments(
@@ -65,7 +65,7 @@ def segment_moments(
     themselves, for the compiler may fuse a product into the difference before it is rounded.
     """
     found = _segment_range(value, segment, num_segments)
-    return _moments_of_ranges(value, segment, found)
+    return _moments_of_ranges(value, segment, found, jnp.zeros(1, value.dtype))
 
 
 def family_moments(
@@ -81,27 +81,27 @@ def family_moments(
         found.smallest.reshape(shape).min((0, 2)), found.largest.reshape(shape).max((0, 2))
     )
     origin = jnp.broadcast_to(whole.clip_zero()[None, :, None], shape).ravel()
-    moments = _moments_of_ranges(
-        value - _of_segment(origin, segment),
-        segment,
-        _Range(found.smallest - origin, found.largest - origin),
-    )
+    moments = _moments_of_ranges(value, segment, found, origin)
     return Moments(*(x.reshape(shape) for x in moments))
 
 
 def _moments_of_ranges(
-    value: Float[Array, " item"], segment: Int[Array, " item"], found: _Range
+    value: Float[Array, " item"],
+    segment: Int[Array, " item"],
+    found: _Range,
+    measured_from: Float[Array, "#segment"],
 ) -> Moments:
     num_segments = len(found.smallest)
     constant = ~(found.smallest < found.largest)
     origin = found.clip_zero()
-    from_origin = value - _of_segment(origin, segment)
+    from_origin = value - look_up(origin, segment)
     ones_and_values = jnp.stack([jnp.ones_like(value), from_origin], -1)
-    size, total = jax.ops.segment_sum(ones_and_values, segment, num_segments).T
+    size, total = segment_sum(ones_and_values, segment, num_segments).T
     shift = jnp.where(constant, 0, total / jnp.maximum(size, 1))
-    deviation = from_origin - _of_segment(shift, segment)
-    squares = jax.ops.segment_sum(deviation**2, segment, num_segments)
-    return Moments(size, origin + shift, jnp.where(constant, 0, squares))
+    deviation = from_origin - look_up(shift, segment)
+    squares = segment_sum(deviation**2, segment, num_segments)
+    mean = origin - measured_from + shift
+    return Moments(size, jnp.where(size > 0, mean, 0), jnp.where(constant, 0, squares))
 
 
 def segment_median(
@@ -109,15 +109,11 @@ def segment_median(
 ) -> Float[Array, " segment"]:
     """The median of each segment, the mean of the two middle values where there are two."""
     ordered = value[jnp.lexsort((value, segment))]
-    size = jax.ops.segment_sum(jnp.ones_like(segment), segment, num_segments)
+    size = segment_sum(jnp.ones_like(segment), segment, num_segments)
     first = jnp.cumsum(size) - size
     low = ordered[jnp.minimum(first + (size - 1) // 2, len(value) - 1)]
     high = ordered[jnp.minimum(first + size // 2, len(value) - 1)]
     return low + (high - low) / 2
-
-
-def _of_segment(x: Array, segment: Int[Array, " item"]) -> Array:
-    return x.at[segment].get(mode="fill", fill_value=0)
 
 
 def merge(a: Moments, b: Moments) -> Moments:

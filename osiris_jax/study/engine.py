@@ -10,7 +10,7 @@ other trials, nor the chunks, nor the workers can change its values.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -37,8 +37,9 @@ from osiris_jax.study.kernel import (
 )
 from osiris_jax.study.plan import Study
 
-PILOT_TRIALS, QUANTILES = 64, (0.5, 0.9)
+PILOT_TRIALS, QUANTILES = 64, (0.5, 0.9, 1.0)
 CELLS_IN_CACHE = 2**16
+RECORDED = 6
 
 
 class _Data(NamedTuple):
@@ -77,15 +78,20 @@ class Engine:
         return len(self.workers)
 
     def bytes_per_trial(self) -> int:
-        """A rough upper guess of the memory that one trial takes while it is computed."""
-        world = self.study.world
+        """A rough upper guess of the memory that one trial takes until it is estimated.
+
+        On a CPU that is the data set as recorded, for few are estimated at a time.
+        """
+        world, recipe = self.study.world, self.recipe
         steps = world.horizon
         if isinstance(world, World):
             steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
-        chosen = len(self.recipe.methods) * len(selection.ALPHAS)
-        levels = (len(self.inputs.alphas) + chosen) * len(self.recipe.omitting)
-        arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
-        if self.recipe.probs:
+        arrays = RECORDED
+        if not self.on_cpu:
+            chosen = len(recipe.methods) * len(selection.ALPHAS)
+            levels = (len(self.inputs.alphas) + chosen) * len(recipe.omitting)
+            arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
+        if recipe.probs:
             arrays += ARRAYS_PER_LEVEL * world.num_actions
         return self.largest * steps * arrays * np.dtype(self.study.dtype).itemsize
 
@@ -98,25 +104,35 @@ class Engine:
         part = -(-len(trials) // self.width)
         padded = np.pad(trials, (0, part * self.width - len(trials)), mode="edge")
         parts = padded.astype(np.uint32).reshape(self.width, part)
-        if self._lengths is None:
-            self._lengths = self._padded_lengths(part)
-        work = partial(self._values_of, jnp.result_type(float) == jnp.float64)
+        double = jnp.result_type(float) == jnp.float64
         with ThreadPoolExecutor(self.width) as pool:
-            found = list(pool.map(work, range(self.width), parts))
+            drawn = list(pool.map(partial(self._drawn, double), self.workers, parts))
+            if self._lengths is None:
+                self._lengths = self._padded_lengths(parts, drawn)
+            found = list(pool.map(partial(self._values_of, double), range(self.width), drawn))
         return np.concatenate(found)[: len(trials)]
 
-    def _padded_lengths(self, part: int) -> tuple[int, ...]:
+    def _drawn(self, double: bool, device: Any, trials: np.ndarray) -> _Data:
+        """The data sets of a worker; a thread does not inherit the float type in force."""
+        world = self.study.world
+        draw = self._simulated if isinstance(world, World) else self._played
+        with jax.enable_x64(double):
+            return jax.block_until_ready(draw(world, device, trials))
+
+    def _padded_lengths(self, parts: np.ndarray, drawn: list[_Data]) -> tuple[int, ...]:
         """To which lengths data sets may be padded, rising.
 
-        Two quantiles of what the study's first trials need, and twice, four times, ... the larger,
-        up to the horizon. Worlds that are slow to play are not asked.
+        Some quantiles of what the study's first trials need, and twice, four times, ... the
+        largest, up to the horizon. Worlds that are slow to play are not asked.
         """
         world = self.study.world
         if isinstance(world, World):
             first = np.arange(min(PILOT_TRIALS, self.study.trials), dtype=np.uint32)
-            parts = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
-            drawn = [_longest(self._simulated(world, self.workers[0], some)) for some in parts]
-            needed = np.concatenate(drawn)[: len(first)]
+            if not np.array_equal(parts.ravel()[: len(first)], first):
+                part = parts.shape[1]
+                some = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
+                drawn = [self._simulated(world, self.workers[0], trials) for trials in some]
+            needed = np.concatenate([_longest(data) for data in drawn])[: len(first)]
             lengths = [bucket_length(int(np.quantile(needed, share))) for share in QUANTILES]
         else:
             lengths = [bucket_length(-(-world.horizon // 8))]
@@ -124,20 +140,18 @@ class Engine:
             lengths.append(2 * lengths[-1])
         return tuple(sorted({min(length, world.horizon) for length in lengths}))
 
-    def _values_of(self, double: bool, worker: int, trials: np.ndarray) -> np.ndarray:
-        """[trial, cell] by one worker; a thread does not inherit the float type in force.
+    def _values_of(self, double: bool, worker: int, drawn: _Data) -> np.ndarray:
+        """[trial, cell] of the data sets of one worker.
 
         Every second worker begins with the longest, so that two compile at a time.
         """
-        world, device = self.study.world, self.workers[worker]
-        draw = self._simulated if isinstance(world, World) else self._played
-        values = np.zeros((len(trials), self.num_cells))
-        with jax.enable_x64(double):
-            drawn = draw(world, device, trials)
-            groups = list(self._groups(_longest(drawn)))
+        device, longest = self.workers[worker], _longest(drawn)
+        values = np.zeros((len(longest), self.num_cells))
+        with jax.enable_x64(double), jax.default_device(device):
+            estimate = self._estimator(device)
             waiting: list[tuple[np.ndarray, Array]] = []
-            for members, steps in groups[:: -1 if worker % 2 else 1]:
-                waiting.append((members, self._estimated(world, device, drawn, members, steps)))
+            for members, steps in list(self._groups(longest))[:: -1 if worker % 2 else 1]:
+                waiting.append((members, estimate(drawn, members, steps)))
                 if len(waiting) > 1:
                     _collect(values, *waiting.pop(0))
             for members, found in waiting:
@@ -183,18 +197,23 @@ class Engine:
             returns = jnp.asarray(found.returns, batch.dtype)
         return jax.device_put(_Data(keys, batch, returns), device)
 
-    def _estimated(
-        self, world: Any, device: Any, drawn: _Data, members: np.ndarray, steps: int
-    ) -> Array:
-        """[member, cell] of the data sets at these places, and of some more."""
-        places = np.resize(members, self._group_size(steps)) if self.on_cpu else members
-        with jax.default_device(device):
-            if isinstance(world, World):
-                leaves, shared = self._data_reader
-                taken = _restore(leaves, drawn, places, shared, self.recipe, steps)
+    def _estimator(self, device: Any) -> Callable[[_Data, np.ndarray, int], Array]:
+        """What gives [member, cell] of the data sets at some places, and of some more."""
+        inputs, recipe = jax.device_put(self.inputs, device), self.recipe
+        simulated = isinstance(self.study.world, World)
+        leaves, shared = self._data_reader if simulated else ([], None)
+        leaves = jax.device_put(leaves, device)
+
+        def estimate(drawn: _Data, members: np.ndarray, steps: int) -> Array:
+            size = self._group_size(steps) if self.on_cpu else len(members)
+            places = members[np.arange(size) % len(members)]
+            if simulated:
+                taken = _restore(leaves, drawn, places, shared, recipe, steps)
             else:
                 taken = _take(drawn, places, steps)
-            return _estimate(self.inputs, taken, self.recipe)
+            return _estimate(inputs, taken, recipe)
+
+        return estimate
 
 
 def _collect(values: np.ndarray, members: np.ndarray, found: Array) -> None:

@@ -188,4 +188,7 @@ def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]
 
 def keys_of(seed: int, trials: np.ndarray) -> Array:
     """[trial] the keys of these trials of a seed."""
-    return jax.vmap(random.fold_in, (None, 0))(random.key(seed), trials)
+    return _fold_in_all(random.key(seed), trials)
+
+
+_fold_in_all = jax.jit(jax.vmap(random.fold_in, (None, 0)))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -226,7 +227,7 @@ class Study:
         taken = keywords(test_for(estimator, named.name))
         return {k: v for k, v in {**common, **dict(named.options)}.items() if k in taken}
 
-    @property
+    @cached_property
     def needs_probs(self) -> bool:
         """Whether any estimator reads the probabilities of all actions."""
         names = [n for n in self.named_estimators if n.name != ON_POLICY]

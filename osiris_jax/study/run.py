@@ -26,7 +26,7 @@ from osiris_jax.study.store import (
 from osiris_jax.study.summary import StudyResult, summarise, truth_of
 
 DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
-LARGEST_CHUNK = 4096
+LARGEST_CHUNK = 8192
 Progress = Callable[[str, int, int], None]
 
 

@@ -19,6 +19,13 @@ ESTIMATORS = ("is", "wis", "phwis", "incris", "mis", "osiris", "osirwis")
 TRIALS = np.arange(24, dtype=np.uint32)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _lengths_as_with_many_trials():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("osiris_jax.study.engine.MANY_TRIALS", 0)
+        yield
+
+
 def study(world="dilly-dallying", **changes):
     settings = {"sizes": (7,), "alphas": (0.3, 0.05, 1.0), "estimators": ESTIMATORS, "seed": 3}
     return oj.Study(world=world, trials=len(TRIALS), **settings | changes)
@@ -56,7 +63,7 @@ def test_groups_are_one_call(plan, values):
 
 
 def test_groups_are_one_call_in_double(double):
-    plan = study(dtype="float64", sizes=(3, 7))
+    plan = study(dtype="float64", sizes=(3, 7), estimators=("phwis", "incris", "mis", "osirwis"))
     found, expected = Engine(plan).values(TRIALS), by_one_call(plan, TRIALS)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
@@ -102,6 +109,15 @@ def test_lengths_do_not_depend_on_the_trials_that_are_asked_for(plan, lengths, a
     engine = Engine(plan)
     engine.values(asked)
     assert engine._lengths == lengths
+
+
+def test_few_trials_have_few_lengths(plan, lengths, monkeypatch):
+    monkeypatch.setattr("osiris_jax.study.engine.MANY_TRIALS", plan.trials + 1)
+    engine = Engine(plan)
+    engine.values(TRIALS)
+    assert engine._lengths is not None
+    assert set(engine._lengths) < set(lengths)
+    assert engine._lengths[-1] == plan.world.horizon
 
 
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])

@@ -37,7 +37,8 @@ from osiris_jax.study.kernel import (
 )
 from osiris_jax.study.plan import Study
 
-PILOT_TRIALS, QUANTILES = 64, (0.5, 0.9, 1.0)
+PILOT_TRIALS, MANY_TRIALS = 64, 1000
+QUANTILES = {False: (1.0,), True: (0.5, 0.9, 1.0)}
 CELLS_IN_CACHE = 2**16
 RECORDED = 6
 
@@ -123,7 +124,8 @@ class Engine:
         """To which lengths data sets may be padded, rising.
 
         Some quantiles of what the study's first trials need, and twice, four times, ... the
-        largest, up to the horizon. Worlds that are slow to play are not asked.
+        largest, up to the horizon. With few trials, compiling for many lengths takes more time
+        than padding, so only the largest. Worlds that are slow to play are not asked.
         """
         world = self.study.world
         if isinstance(world, World):
@@ -133,7 +135,8 @@ class Engine:
                 some = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
                 drawn = [self._simulated(world, self.workers[0], trials) for trials in some]
             needed = np.concatenate([_longest(data) for data in drawn])[: len(first)]
-            lengths = [bucket_length(int(np.quantile(needed, share))) for share in QUANTILES]
+            shares = QUANTILES[self.study.trials >= MANY_TRIALS]
+            lengths = [bucket_length(int(np.quantile(needed, share))) for share in shares]
         else:
             lengths = [bucket_length(-(-world.horizon // 8))]
         while lengths[-1] < world.horizon:

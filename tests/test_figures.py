@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import oracle_figures
+import oracle_published
 import pytest
 from datasets import MAX_STEPS, NUM_STATES, poisoned, ragged_data, random_data
 from hypothesis import given, settings
@@ -50,8 +51,8 @@ def chunks(trials):
 def slow_map(trial, protocol, alpha):
     """[state] what the protocol keeps."""
     if protocol == "published":
-        pvalues = oracle.pvalues_published(trial, NUM_STATES)
-        return oracle.keep_map_published(pvalues, alpha)
+        pvalues = oracle_published.pvalues_published(trial, NUM_STATES)
+        return oracle_published.keep_map_published(pvalues, alpha)
     return oracle.keep_map(oracle.pvalues(trial, NUM_STATES), alpha)
 
 

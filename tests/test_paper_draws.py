@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
 import oracle_paper
+import oracle_published
 import pytest
 from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, golden, poisoned, ragged_data, random_data
 from hypothesis import given, settings
@@ -132,7 +132,7 @@ def test_coins_have_their_odds_and_do_not_see_padding():
 @settings(max_examples=25)
 def test_cuts_by_products_are_those_of_the_definition(double, data):
     batch = load(data)
-    expected = oracle.incris_published(data)
+    expected = oracle_published.incris_published(data)
     value = cuts_by_products(batch)
     size = max(1.0, max(np.abs(episode["rewards"]).max() for episode in data))
     np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6 * size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -98,7 +98,6 @@ class Coverage:
       resamples: of the bootstrap.
       options: further options of estimators and test.
       seed: of all data and resamples.
-      bounds: of weights and returns, found by `bounds_of`.
     """
 
     world: Any
@@ -116,14 +115,12 @@ class Coverage:
     resamples: int = 1000
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
-    bounds: Bounds = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not isinstance(world, TabularWorld):
             raise ValueError("world: coverage needs a tabular world, whose value is known")
         object.__setattr__(self, "world", world)
-        object.__setattr__(self, "bounds", bounds_of(world, self.discount))
         for field, numbers, least in (("trials", (self.trials,), 2), ("sizes", self.sizes, 2)):
             if not numbers:
                 raise ValueError(f"{field}: none given")
@@ -169,6 +166,11 @@ class Coverage:
         names = ("alpha", "threshold", "discount", "weighting", "ddof")
         settings = {name: getattr(self, name) for name in names} | {"key": None}
         return plan_all(batch, self.estimators, self.relevance, settings, self.options)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Of weights and returns, as the world has them."""
+        return bounds_of(self.world, self.discount)
 
     def _pairs(self, plans: dict[str, Any]) -> list[tuple[str, str]]:
         """Every estimator with every method that is for it."""

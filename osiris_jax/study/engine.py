@@ -38,9 +38,9 @@ from osiris_jax.study.kernel import (
 from osiris_jax.study.plan import Study
 
 PILOT_TRIALS, MANY_TRIALS = 64, 1000
-QUANTILES = {False: (1.0,), True: (0.5, 0.9, 1.0)}
+QUANTILES, LARGEST_ONLY = (0.5, 0.9, 1.0), (1.0,)
 CELLS_IN_CACHE = 2**16
-RECORDED = 6
+ARRAYS_RECORDED = 6
 
 
 class _Data(NamedTuple):
@@ -87,7 +87,7 @@ class Engine:
         steps = world.horizon
         if isinstance(world, World):
             steps = world.steps_needed(self.keys(np.arange(8, dtype=np.uint32)), self.largest)
-        arrays = RECORDED
+        arrays = ARRAYS_RECORDED
         if not self.on_cpu:
             chosen = len(recipe.methods) * len(selection.ALPHAS)
             levels = (len(self.inputs.alphas) + chosen) * len(recipe.omitting)
@@ -135,7 +135,7 @@ class Engine:
                 some = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
                 drawn = [self._simulated(world, self.workers[0], trials) for trials in some]
             needed = np.concatenate([_longest(data) for data in drawn])[: len(first)]
-            shares = QUANTILES[self.study.trials >= MANY_TRIALS]
+            shares = QUANTILES if self.study.trials >= MANY_TRIALS else LARGEST_ONLY
             lengths = [bucket_length(int(np.quantile(needed, share))) for share in shares]
         else:
             lengths = [bucket_length(-(-world.horizon // 8))]

@@ -186,9 +186,9 @@ def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]
     return {k: v for k, v in common.items() if k in keywords(function)} | dict(options)
 
 
+_fold_in_all = jax.jit(jax.vmap(random.fold_in, (None, 0)))
+
+
 def keys_of(seed: int, trials: np.ndarray) -> Array:
     """[trial] the keys of these trials of a seed."""
     return _fold_in_all(random.key(seed), trials)
-
-
-_fold_in_all = jax.jit(jax.vmap(random.fold_in, (None, 0)))

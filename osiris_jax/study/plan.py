@@ -23,6 +23,7 @@ from osiris_jax.options import check_options, keywords, refuse_unknown
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
+from osiris_jax.study.checks import integer, no_repeats, number, sequence
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")
@@ -131,26 +132,26 @@ class Study:
 
     def __post_init__(self):
         for field in ("sizes", "alphas", "thresholds", "estimators", "relevance"):
-            object.__setattr__(self, field, _sequence(field, getattr(self, field)))
+            object.__setattr__(self, field, sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not hasattr(world, "rollout"):
             raise ValueError(f"world: expected a name or a world, got {self.world!r}")
         plain = {
             "world": world,
-            "trials": _integer("trials", self.trials, 1, MOST_TRIALS),
-            "seed": _integer("seed", self.seed, 0, 2**63 - 1),
-            "truth_episodes": _integer("truth_episodes", self.truth_episodes, 2, 2**31),
-            "sizes": tuple(_integer("sizes", n, 1, 2**31) for n in self.sizes) or (world.size,),
+            "trials": integer("trials", self.trials, 1, MOST_TRIALS),
+            "seed": integer("seed", self.seed, 0, 2**63 - 1),
+            "truth_episodes": integer("truth_episodes", self.truth_episodes, 2, 2**31),
+            "sizes": tuple(integer("sizes", n, 1, 2**31) for n in self.sizes) or (world.size,),
             "alphas": tuple(_level(alpha) for alpha in self.alphas),
-            "thresholds": tuple(_number("thresholds", x, 0, np.inf) for x in self.thresholds),
-            "discount": _number("discount", self.discount, 0, 1),
-            "ddof": _integer("ddof", self.ddof, 0, 1),
+            "thresholds": tuple(number("thresholds", x, 0, np.inf) for x in self.thresholds),
+            "discount": number("discount", self.discount, 0, 1),
+            "ddof": integer("ddof", self.ddof, 0, 1),
         }
         for field, value in plain.items():
             object.__setattr__(self, field, value)
-        _no_repeats("sizes", self.sizes)
-        _no_repeats("alphas", self.alphas)
-        _no_repeats("thresholds", self.thresholds)
+        no_repeats("sizes", self.sizes)
+        no_repeats("alphas", self.alphas)
+        no_repeats("thresholds", self.thresholds)
         if self.weighting not in WEIGHTINGS:
             names = ", ".join(WEIGHTINGS)
             raise ValueError(f"weighting: {self.weighting!r} is not one of {names}")
@@ -158,8 +159,8 @@ class Study:
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
         if not self.estimators:
             raise ValueError("estimators: none given")
-        _no_repeats("estimators", self.estimators)
-        _no_repeats("relevance", self.relevance)
+        no_repeats("estimators", self.estimators)
+        no_repeats("relevance", self.relevance)
         for named in self.named_estimators:
             self._check_estimator(named)
         if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):
@@ -201,7 +202,7 @@ class Study:
             )
         if name == "true":
             tolerance = options.pop("tolerance", TRUE_TOLERANCE)
-            _number("relevance: tolerance", tolerance, 0, np.inf)
+            number("relevance: tolerance", tolerance, 0, np.inf)
             self.world.exact()
         if name == "oracle" and getattr(self.world, "oracle", None) is None:
             raise ValueError(f"relevance: the world {self.world.name!r} has no oracle map")
@@ -210,7 +211,7 @@ class Study:
                 raise ValueError(f"relevance: {name!r} has no option {next(iter(options))!r}")
             return
         if OF_OMISSION in options:
-            _integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
+            integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
         functions = {test_for(estimator, name): estimator for estimator in self._omitting()}
         refuse_unknown(options, list(functions) or [RELEVANCE[name]])
         for function, estimator in functions.items():
@@ -372,7 +373,7 @@ def _level(alpha: Any) -> float | str:
             known = ", ".join((AUTO, *SELECTION))
             raise ValueError(f"alphas: expected a number or one of {known}, got {alpha!r}")
         return alpha
-    return _number("alphas", alpha, 0, 1)
+    return number("alphas", alpha, 0, 1)
 
 
 def to_toml(settings: dict[str, Any]) -> str:
@@ -384,34 +385,3 @@ def digest(settings: dict[str, Any]) -> str:
     """A short name for settings; equal settings, equal digests."""
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _sequence(field: str, value: Any) -> tuple:
-    if isinstance(value, np.ndarray | np.generic | jax.Array):
-        value = list(np.ravel(value))
-    if isinstance(value, str | int | float):
-        return (value,)
-    try:
-        return tuple(value)
-    except TypeError:
-        raise ValueError(f"{field}: expected a list, got {value!r}") from None
-
-
-def _integer(field: str, value: Any, least: int, most: int) -> int:
-    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not good or not least <= value <= most:
-        raise ValueError(f"{field}: expected an integer from {least} to {most}, got {value!r}")
-    return int(value)
-
-
-def _number(field: str, value: Any, least: float, most: float) -> float:
-    good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not good or not least <= value <= most:
-        raise ValueError(f"{field}: must be in [{least}, {most}], got {value!r}")
-    return float(str(value)) if isinstance(value, np.floating) else float(value)
-
-
-def _no_repeats(field: str, values: tuple) -> None:
-    for number, value in enumerate(values):
-        if value in values[:number]:
-            raise ValueError(f"{field}: {value!r} is given twice")

@@ -1,0 +1,43 @@
+"""Checks of the fields of a plan: each returns the value in its final form, or names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def sequence(field: str, value: Any) -> tuple:
+    """The value as a tuple; one that stands alone as a tuple of one."""
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        value = list(np.ravel(value))
+    if isinstance(value, str | int | float):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise ValueError(f"{field}: expected a list, got {value!r}") from None
+
+
+def integer(field: str, value: Any, least: int, most: int) -> int:
+    """The value, if it is an integer in the range."""
+    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        raise ValueError(f"{field}: expected an integer from {least} to {most}, got {value!r}")
+    return int(value)
+
+
+def number(field: str, value: Any, least: float, most: float) -> float:
+    """The value as a float, if it is a number in the range."""
+    good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        raise ValueError(f"{field}: must be in [{least}, {most}], got {value!r}")
+    return float(str(value)) if isinstance(value, np.floating) else float(value)
+
+
+def no_repeats(field: str, values: tuple) -> None:
+    """Refuses values of which two are equal."""
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            raise ValueError(f"{field}: {value!r} is given twice")

@@ -208,3 +208,20 @@ def test_wis_of_a_constant_return_is_that_constant(constant, float_type):
         for _ in range(1000)
     ]
     assert oj.estimate(oj.from_episodes(data), "wis") == np.asarray(constant, float_type)
+
+
+@pytest.mark.parametrize("size", [60.0, 95.0, 200.0])
+def test_mis_where_a_share_vanishes_and_comes_back(size, float_type):
+    """Half of the data leave with a weight of exp(-size) and return in two equal steps."""
+    log_ratio = [[0.0, 0.0, 0.0, 0.0], [-size, size / 2, size / 2, 0.1]]
+    data = [
+        {
+            "states": [0, 1 + i % 2, 3 + i % 2, 5 + i % 2],
+            "actions": [0, 0, 0, 0],
+            "rewards": [0.0, 0.0, 0.0, 1.0 + i],
+            "log_ratio": log_ratio[i % 2],
+        }
+        for i in range(6)
+    ]
+    value = oj.estimate(oj.from_episodes(data), "mis")
+    np.testing.assert_allclose(value, oracle.mis(data), rtol=1e-4)

@@ -306,3 +306,16 @@ def test_cartpole_s_data_does_not_depend_on_what_is_drawn_beside_it():
             one = np.asarray(getattr(alone, field))[:, :length]
             two = np.asarray(getattr(together, field))[number, : 5 - number, :length]
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["dilly-dallying", "waiting-room", "icu-sepsis"])
+def test_every_step_leads_where_its_state_and_action_can_lead(name):
+    world = oj.make(name)
+    batch = world.rollout(random.key(3), 60)
+    state, action, mask = (np.asarray(x) for x in (batch.state, batch.action, batch.mask))
+    now, following = mask[:, :-1] & mask[:, 1:], state[:, 1:]
+    dynamics = world.dynamics
+    slots = dynamics.successor[state[:, :-1], action[:, :-1]]
+    possible = dynamics.probability[state[:, :-1], action[:, :-1]] > 0
+    assert ((slots == following[..., None]) & possible).any(-1)[now].all()
+    assert now.sum() > 100

@@ -87,7 +87,7 @@ def study(
     relevance: Annotated[
         str | None, typer.Option(help="welch,smirnov,welch:weighting=none,oracle,true")
     ] = None,
-    weighting: Annotated[str | None, typer.Option(help="to-go, future or none.")] = None,
+    weighting: Annotated[str | None, typer.Option(help="none, future or to-go.")] = None,
     ddof: Annotated[int | None, typer.Option(help="1 or 0.")] = None,
     discount: Annotated[float | None, typer.Option(help="In [0, 1].")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
@@ -234,7 +234,7 @@ def coverage(
     threshold: Annotated[
         float | None, typer.Option(help="Level of effect and nn-q instead.")
     ] = None,
-    weighting: Annotated[str, typer.Option(help="to-go, future or none.")] = "to-go",
+    weighting: Annotated[str, typer.Option(help="none, future or to-go.")] = "none",
     discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
@@ -297,7 +297,7 @@ def evaluate(
     threshold: Annotated[
         float | None, typer.Option(help="Level of effect and nn-q instead.")
     ] = None,
-    weighting: Annotated[str, typer.Option(help="to-go, future or none.")] = "to-go",
+    weighting: Annotated[str, typer.Option(help="none, future or to-go.")] = "none",
     discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     methods: Annotated[

@@ -66,8 +66,6 @@ class Omission:
             found.append("the ratios are too large to judge the bias of the omission")
         if self.share_kept == 0:
             found.append("no ratio is kept: the estimate is the behaviour policy's value")
-        elif self.share_kept == 1:
-            found.append("every ratio is kept: nothing is omitted")
         return found
 
     def __str__(self) -> str:
@@ -88,7 +86,7 @@ def omission_diagnostics(
     alpha: Any = DEFAULT_ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     max_kept: Any = None,
     confidence: float = 0.95,

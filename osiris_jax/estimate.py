@@ -29,7 +29,7 @@ def estimate(
     alpha: Any = 0.05,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     max_kept: Any = None,
     levels: Any = None,
@@ -51,7 +51,7 @@ def estimate(
       threshold: the same for tests whose evidence is a statistic and not a p-value (`THRESHOLDS`):
         states above it are kept. By default the test's own, or chosen if alpha is a word.
       discount: gamma in [0, 1].
-      weighting: of the test's samples: "to-go", "future" or "none".
+      weighting: of the test's samples: "none", "future" or "to-go".
       ddof: of the test's variances: 1 or 0.
       max_kept: keep at most so many ratios of a trajectory, those of the most relevant states.
       levels: what "auto" chooses among.
@@ -90,7 +90,7 @@ def plan_estimate(
     alpha: Any = 0.05,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     max_kept: Any = None,
     levels: Any = None,
@@ -120,7 +120,7 @@ def choose_level(
     relevance: str = DEFAULT_RELEVANCE,
     levels: Any = None,
     discount: Any = 1.0,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     max_kept: Any = None,
     key: Array | None = None,
@@ -154,7 +154,7 @@ def relevance_pvalues(
     batch: TrajectoryBatch,
     test: str = DEFAULT_RELEVANCE,
     *,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     discount: Any = 1.0,
     key: Array | None = None,
@@ -167,7 +167,7 @@ def relevance_pvalues(
     Args:
       batch: the data, with states and ratios; [traj, time].
       test: a name in `RELEVANCE`.
-      weighting: of the samples: "to-go", "future" or "none".
+      weighting: of the samples: "none", "future" or "to-go".
       ddof: of the variances: 1 or 0.
       discount: gamma in [0, 1].
       key: a `jax.random.key` for a test that is random, consumed; key(0) if None.

@@ -17,7 +17,7 @@ LAYERS = [
     {"batch", "bits", "masked", "segments", "files", "terminal", "options"},
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "estimate"}
-    | {"diagnostics", "weights", "intervals"},
+    | {"diagnostics", "propensities", "weights", "intervals"},
     {"io", "policies", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},

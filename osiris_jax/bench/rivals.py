@@ -104,7 +104,7 @@ def marginalised(log: Log) -> float:
     return float(total)
 
 
-def samples(log: Log, weighting: str = "to-go") -> np.ndarray:
+def samples(log: Log, weighting: str = "none") -> np.ndarray:
     """[traj, time] x: the return to go, weighed by the ratios from here on."""
     backwards = (slice(None), slice(None, None, -1))
     to_go = log.reward[backwards].cumsum(1)[backwards]
@@ -130,7 +130,7 @@ def by_state(log: Log, test: Callable[[np.ndarray, np.ndarray], float], weightin
     return pvalues
 
 
-def welch(log: Log, weighting: str = "to-go") -> np.ndarray:
+def welch(log: Log, weighting: str = "none") -> np.ndarray:
     """[state] p-values of SciPy's `ttest_ind(equal_var=False)`."""
     from scipy import stats
 
@@ -143,7 +143,7 @@ def welch(log: Log, weighting: str = "to-go") -> np.ndarray:
         return by_state(log, test, weighting)
 
 
-def smirnov(log: Log, weighting: str = "to-go") -> np.ndarray:
+def smirnov(log: Log, weighting: str = "none") -> np.ndarray:
     """[state] p-values of SciPy's `ks_2samp`, exact where the groups are not too large."""
     from scipy import stats
 
@@ -170,13 +170,13 @@ def after_omission(
     return np.array(values)
 
 
-def osirwis(log: Log, alphas: Sequence[float], weighting: str = "to-go") -> np.ndarray:
+def osirwis(log: Log, alphas: Sequence[float], weighting: str = "none") -> np.ndarray:
     """[alpha] WIS after omission by Welch's test."""
     return after_omission(log, weighted_importance_sampling, welch(log, weighting), alphas)
 
 
 def pipeline(
-    log: Log, names: Sequence[str], alphas: Sequence[float], weighting: str = "to-go"
+    log: Log, names: Sequence[str], alphas: Sequence[float], weighting: str = "none"
 ) -> np.ndarray:
     """The plain estimators, then "osiris" and "osirwis" at the levels, of one data set."""
     values = [ESTIMATORS[name](log) for name in names if name not in OMITTING]

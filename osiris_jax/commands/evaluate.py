@@ -39,7 +39,7 @@ class Request:
     relevance: str = "welch"
     alpha: Any = 0.05
     threshold: float | None = None
-    weighting: str = "to-go"
+    weighting: str = "none"
     discount: float = 1.0
     confidence: float = 0.95
     methods: tuple[str, ...] = ("percentile", "bca")

@@ -228,7 +228,10 @@ def _notes(blocks: Sequence[tables.Block], table: str) -> list[str]:
         undefined = [f"{r['estimator']} {r['nan_trials']}" for r in block.rows if r["nan_trials"]]
         if undefined:
             notes.append(f"{block.world}: undefined trials, left out: {', '.join(undefined)}")
-    if any(block.protocol == "published" for block in blocks):
+    names = {block.protocol for block in blocks}
+    used = [f"{PROTOCOLS[name].weighting} ({name})" for name in PROTOCOLS if name in names]
+    notes.append(f"weighting of the relevance tests: {', '.join(used)}; to-go is Algorithm 1")
+    if "published" in names:
         notes.append("no standard errors under the published protocol: its trials overlap")
     return notes
 

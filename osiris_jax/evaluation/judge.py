@@ -17,9 +17,11 @@ from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.result import NOT_JUDGED, Row
 from osiris_jax.intervals import Estimated
 from osiris_jax.options import keywords
+from osiris_jax.propensities import Propensities, check_propensities
 from osiris_jax.relevance import THRESHOLDS
 from osiris_jax.weights import (
     CAREFUL,
+    EFFECTIVE_SIZE,
     NO_TRUST,
     SEVERITY,
     Support,
@@ -111,6 +113,7 @@ class Judged(NamedTuple):
     rows: tuple[Row, ...]
     omissions: dict[str, Omission]
     support: Support | None
+    propensities: Propensities | None
     log_weights: np.ndarray
 
 
@@ -126,19 +129,32 @@ def judge(
     if batch.log_ratio is not None:
         everything = np.asarray(_log_weights(batch.log_ratio, batch.mask), np.float64)
     omissions = _omissions(batch, asked, list(found), choices)
+    propensities = check_propensities(batch)
+    of_log = {
+        "supported": supported,
+        "propensities": propensities,
+        "cut_off": cut_off_share(batch),
+    }
     rows = []
     for label, estimated in found.items():
         plain_name, omits = parse_name(label)
         level, chosen = level_of(asked, choices.get(label)) if omits else (None, False)
         omission = omissions.get(label)
-        weights, warnings = None, [] if omission is None else omission.warnings()
+        weights, before, warnings = None, None, [] if omission is None else omission.warnings()
         if plain_name in (*BY_TRAJECTORY, *PER_DECISION):
             used = (everything, lengths)
             if omission is not None:
+                before = weight_diagnostics(*used)
                 used = (omission.log_weights, omission.effective_lengths)
             clip = asked.options_of(ESTIMATORS[plain_name]).get("clip")
             weights = weight_diagnostics(_clipped(used[0], clip), used[1])
-        verdict, reasons = _verdict(plain_name, estimated, weights, supported, warnings)
+        doubts = [*_of_estimate(estimated), *_of_nothing_kept(omission, before)]
+        if weights is None:
+            verdict, reasons = _without_weights(plain_name, doubts)
+        else:
+            doubts += verdicts(weights, warnings=warnings, before=before, **of_log)
+            doubts.sort(key=lambda doubt: -SEVERITY.index(doubt.level))
+            verdict, reasons = overall(doubts), tuple(doubts)
         rows.append(
             Row(
                 estimator=label,
@@ -155,7 +171,13 @@ def judge(
                 reasons=reasons,
             )
         )
-    return Judged(tuple(rows), omissions, supported, everything)
+    return Judged(tuple(rows), omissions, supported, propensities, everything)
+
+
+def cut_off_share(batch: TrajectoryBatch) -> float | None:
+    """Of the trajectories, those whose end the log does not hold; None where it is not known."""
+    truncated = getattr(batch, "truncated", None)
+    return None if truncated is None else float(np.mean(np.asarray(truncated)))
 
 
 def _omissions(
@@ -208,35 +230,35 @@ def _omission(batch: TrajectoryBatch, asked: Asked, level: float) -> Omission:
 _log_weights = jax.jit(masked.log_weights)
 
 
-def _verdict(
-    plain_name: str,
-    estimated: Estimated,
-    weights: Weights | None,
-    supported: Support | None,
-    warnings: Sequence[str],
-) -> tuple[str, tuple[Verdict, ...]]:
-    """The verdict and its reasons.
-
-    Support counts after omission too: where the behaviour never acts as the target does, the
-    data cannot show that the action does not matter.
-    """
-    doubts = []
+def _of_estimate(estimated: Estimated) -> list[Verdict]:
+    """Doubts that the estimate and its resamples raise themselves."""
     resamples = len(estimated.resampled)
     if np.isnan(estimated.value):
-        doubts.append(Verdict(NO_TRUST, "the estimate is undefined"))
-    elif estimated.undefined:
+        return [Verdict(NO_TRUST, "the estimate is undefined")]
+    doubts = []
+    if estimated.undefined:
         level = NO_TRUST if estimated.undefined > UNDEFINED_SHARE * resamples else CAREFUL
         text = f"{estimated.undefined} of {resamples} resamples have no estimate"
         doubts.append(Verdict(level, text))
-    if weights is None:
-        reason = WITHOUT_WEIGHTS.get(plain_name, OTHER_WEIGHTS)
-        return (
-            overall(doubts) if doubts else NOT_JUDGED,
-            (*doubts, Verdict(NOT_JUDGED, reason)),
-        )
-    found = [*doubts, *verdicts(weights, supported, warnings)]
-    found.sort(key=lambda verdict: -SEVERITY.index(verdict.level))
-    return overall(found), tuple(found)
+    if any(low == high for low, high in estimated.intervals.values()):
+        text = "all resamples agree, so the interval has no width and says nothing of the error"
+        doubts.append(Verdict(CAREFUL, text))
+    return doubts
+
+
+def _of_nothing_kept(omission: Omission | None, before: Weights | None) -> list[Verdict]:
+    """That no state was found relevant means little in a log that says little of the target."""
+    if omission is None or before is None or omission.share_kept > 0:
+        return []
+    if before.effective_size >= EFFECTIVE_SIZE[0]:
+        return []
+    text = "no ratio is kept, and the log says too little of the target to show that none matters"
+    return [Verdict(NO_TRUST, text)]
+
+
+def _without_weights(plain_name: str, doubts: Sequence[Verdict]) -> tuple[str, tuple[Verdict, ...]]:
+    reason = Verdict(NOT_JUDGED, WITHOUT_WEIGHTS.get(plain_name, OTHER_WEIGHTS))
+    return (overall(doubts) if doubts else NOT_JUDGED, (*doubts, reason))
 
 
 def graver(one: str, other: str) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 
 from osiris_jax.diagnostics import Omission
 from osiris_jax.intervals import Interval
-from osiris_jax.weights import CAREFUL, FINE, NO_TRUST, Support, Verdict, Weights
+from osiris_jax.propensities import Propensities
+from osiris_jax.weights import CAREFUL, FINE, NO_TRUST, Support, Verdict, Weights, with_error
 
 NOT_JUDGED = "not judged"
 MEANINGS = {
@@ -23,8 +24,16 @@ MEANINGS = {
 MAIN_METHOD = "percentile"
 HEADER = [
     *("estimator", "value", "interval", "error", "undef."),
-    *("eff. size", "largest", "tail", "verdict"),
+    *("eff. size", "largest", "mean weight", "verdict"),
 ]
+OF_WEIGHTS = {
+    "effective_size": "effective_size",
+    "largest_share": "largest_share",
+    "mean_weight": "mean",
+    "mean_weight_error": "mean_error",
+    "tail_index": "tail_index",
+    "length_correlation": "length_correlation",
+}
 DIFFERENCE_HEADER = ["estimator", "target", "compared", "difference", "interval", "verdict"]
 
 
@@ -84,8 +93,8 @@ class Row(NamedTuple):
         }
         weights = known.pop("weights")
         of_weights = {
-            name: None if weights is None else getattr(weights, name)
-            for name in ("effective_size", "largest_share", "tail_index", "length_correlation")
+            name: None if weights is None else getattr(weights, field)
+            for name, field in OF_WEIGHTS.items()
         }
         verdict = {"verdict": known.pop("verdict")}
         verdict["reasons"] = "; ".join(found.reason for found in known.pop("reasons"))
@@ -160,6 +169,7 @@ class Evaluation:
       omissions: estimator -> what its omission does.
       states: relevance of states; None where it is not decided by state.
       support: actions of the target that the behaviour never takes; None where unknown.
+      propensities: whether they fit the log; None for a log without ratios.
       log_weights: [traj] with all ratios.
       lengths: [traj] steps.
       settings: all that is needed to repeat it.
@@ -173,6 +183,7 @@ class Evaluation:
     omissions: Mapping[str, Omission]
     states: States | None
     support: Support | None
+    propensities: Propensities | None
     log_weights: np.ndarray
     lengths: np.ndarray
     settings: Mapping[str, Any]
@@ -233,6 +244,7 @@ class Evaluation:
                     for name, found in self.omissions.items()
                 },
                 "support": None if self.support is None else self.support._asdict(),
+                "propensities": None if self.propensities is None else self.propensities._asdict(),
                 "notes": self.notes,
                 "settings": dict(self.settings),
             }
@@ -262,9 +274,9 @@ def row_text(row: Row) -> list[str]:
     cells.append(str(row.undefined))
     if row.weights is None:
         return [*cells, "-", "-", "-", row.verdict]
-    of, k = row.weights, row.weights.tail_index
+    of = row.weights
     share = "-" if math.isnan(of.largest_share) else f"{100 * of.largest_share:.3g} %"
-    sizes = [f"{of.effective_size:,.4g}", share, "-" if k is None else f"{k:.2f}"]
+    sizes = [f"{of.effective_size:,.4g}", share, with_error(of.mean, of.mean_error)]
     return [*cells, *sizes, row.verdict]
 
 
@@ -280,6 +292,9 @@ def number(x: float | None, digits: int = 5) -> str:
 
 
 def span(low: float, high: float) -> str:
+    """The two ends; a dash where they are not known, or where they are one."""
+    if low == high:
+        return "-"
     return "-" if math.isnan(low) or math.isnan(high) else f"{number(low)} to {number(high)}"
 
 

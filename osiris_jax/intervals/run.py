@@ -77,7 +77,7 @@ def intervals(
     alpha: Any = 0.05,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof: Any = 1,
     confidence: float = 0.95,
     resamples: int = 1000,

@@ -42,7 +42,8 @@ def keep_as_defined(
     batch: TrajectoryBatch, alphas: Float[Array, " alpha"]
 ) -> Bool[Array, "alpha state"]:
     """Algorithm 1 of Shen et al. 2021 as printed: Welch's test of returns weighed by rho_{t:T}."""
-    return jax.vmap(partial(relevant, RELEVANCE["welch"](batch)))(alphas)
+    pvalue = RELEVANCE["welch"](batch, weighting="to-go")
+    return jax.vmap(partial(relevant, pvalue))(alphas)
 
 
 def keep_as_published(

@@ -76,8 +76,10 @@ def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch
     if column.relevance == "oracle":
         return jnp.asarray(oracle)
     if column.relevance == "nn-q":
-        published = form.get("network") == "published"
-        statistic = (nn_q_published if published else RELEVANCE["nn-q"])(batch, key=key)
+        if form.get("network") == "published":
+            statistic = nn_q_published(batch, key=key)
+        else:
+            statistic = RELEVANCE["nn-q"](batch, key=key, weighting="to-go")
         return above(statistic, column.threshold)
     return _by_pvalue(form, key, batch)
 

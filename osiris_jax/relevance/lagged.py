@@ -53,7 +53,7 @@ def lag_edges(num_steps: int, *, exact: int = 16, growth: float = 1.5) -> tuple[
 def lagged_welch(
     batch: TrajectoryBatch,
     *,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof=1,
     discount=1.0,
     undecided=1.0,

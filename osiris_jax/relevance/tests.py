@@ -26,7 +26,7 @@ class Folds(NamedTuple):
 def welch(
     batch: TrajectoryBatch,
     *,
-    weighting: str = "to-go",
+    weighting: str = "none",
     ddof=1,
     discount=1.0,
     undecided=1.0,
@@ -66,7 +66,7 @@ def welch_of_visits(visit: Visits, num_states: int, *, ddof=1) -> Float[Array, "
 def smirnov(
     batch: TrajectoryBatch,
     *,
-    weighting: str = "to-go",
+    weighting: str = "none",
     discount=1.0,
     undecided=1.0,
     first_visit: bool = False,
@@ -94,7 +94,7 @@ def smirnov(
 def effect(
     batch: TrajectoryBatch,
     *,
-    weighting: str = "to-go",
+    weighting: str = "none",
     discount=1.0,
     first_visit: bool = False,
     classes: str = "ratio",

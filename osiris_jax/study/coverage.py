@@ -109,7 +109,7 @@ class Coverage:
     alpha: Any = 0.05
     threshold: float | None = None
     discount: float = 1.0
-    weighting: str = "to-go"
+    weighting: str = "none"
     ddof: int = 1
     confidence: float = 0.95
     resamples: int = 1000

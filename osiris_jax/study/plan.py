@@ -123,7 +123,7 @@ class Study:
     thresholds: tuple[float, ...] = ()
     estimators: tuple[str, ...] = ("is", "wis", "osiris", "osirwis")
     relevance: tuple[str, ...] = ("welch",)
-    weighting: str = "to-go"
+    weighting: str = "none"
     ddof: int = 1
     discount: float = 1.0
     dtype: str = "float32"

@@ -191,8 +191,8 @@ def verdicts(
       weights: of the estimate to be judged.
       supported: of the log, where known.
       warnings: of the omission, see `omission_diagnostics`; each calls for care.
-      before: the weights before omission, where something is omitted. That a ratio does not matter
-        is itself learned from the log, and a log that says little of the target cannot teach it.
+      before: the weights before omission and clipping, where there is any. That a ratio does not
+        matter is learned from the log, and one that says little of the target cannot teach it.
       propensities: whether they fit the log.
       cut_off: share of the trajectories whose end the log does not hold.
     """
@@ -201,7 +201,7 @@ def verdicts(
     whole = weights if before is None else before
     found = [_of_size(weights, EFFECTIVE_SIZE, "the weights are")]
     if before is not None:
-        text = "before omission the weights were"
+        text = "with every ratio in full the weights are"
         found.append(_of_size(before, EFFECTIVE_SIZE_BEFORE_OMISSION, text))
     found.append(_of_mean(whole))
     found.append(Verdict(FINE, f"the largest weight is {100 * weights.largest_share:.3g} % of all"))

@@ -255,7 +255,7 @@ ESTIMATORS |= {"cwpdis": cwpdis, "phwis": phwis, "incris": incris, "mis": mis, "
 # --- relevance --------------------------------------------------------------------------------
 
 
-def samples(data, weighting="to-go", discount=1.0, first_visit=False, classes="ratio"):
+def samples(data, weighting="none", discount=1.0, first_visit=False, classes="ratio"):
     """State -> (G+, G-): the x of its visits with rho_t > 1 and with rho_t <= 1.
 
     x is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none"). Ratios are sorted
@@ -348,7 +348,7 @@ def pvalues(
     data,
     num_states,
     test="welch",
-    weighting="to-go",
+    weighting="none",
     ddof=1,
     discount=1.0,
     undecided=1.0,

@@ -44,7 +44,7 @@ def pvalues(
     data,
     num_states,
     bins,
-    weighting="to-go",
+    weighting="none",
     ddof=1,
     discount=1.0,
     undecided=1.0,

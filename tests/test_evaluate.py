@@ -287,6 +287,7 @@ def test_small_parts():
     assert [number(x) for x in (None, math.nan, 1234567.0)] == ["-", "-", "1.2346e+06"]
     assert span(1.0, math.nan) == "-"
     assert span(-0.5, math.inf) == "-0.5 to inf"
+    assert [span(1.0, 1.0), span(1.0, 1.0 + 1e-9), span(0.0, 1e-9)] == ["-", "-", "0 to 1e-09"]
     assert aligned(["a", "b"], [["xyz", "1"]]) == "a    b\nxyz  1"
     assert plain({"a": (np.float32(np.inf), np.arange(2))}) == {"a": [None, [0, 1]]}
     assert graver(FINE, NO_TRUST) == NO_TRUST

@@ -1,5 +1,6 @@
 """Diagnostics of weights: definitions by loops, tails of known index, verdicts in words."""
 
+import dataclasses
 import math
 
 import jax
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import genpareto
 
 import osiris_jax as oj
+from osiris_jax.propensities import Propensities
 from osiris_jax.weights import (
     CAREFUL,
     FINE,
@@ -22,6 +24,7 @@ from osiris_jax.weights import (
     tail_index,
     verdicts,
     weight_diagnostics,
+    with_error,
 )
 
 LOG_WEIGHTS = st.lists(st.floats(-30, 30) | st.just(-math.inf), min_size=1, max_size=40)
@@ -35,6 +38,11 @@ def test_size_and_shares_by_loops(log_weight, seed):
     total, squares = sum(weights), sum(w * w for w in weights)
     assert found.number == len(weights)
     assert found.zero_share == pytest.approx(sum(w == 0 for w in weights) / len(weights))
+    assert found.mean == pytest.approx(total / len(weights))
+    if len(weights) > 1:
+        spread = sum((w - total / len(weights)) ** 2 for w in weights) / (len(weights) - 1)
+        expected = pytest.approx(math.sqrt(spread / len(weights)), rel=1e-6, abs=1e-12)
+        assert found.mean_error == expected
     if total:
         assert found.effective_size == pytest.approx(total**2 / squares)
         assert found.largest_share == pytest.approx(max(weights) / total)
@@ -56,7 +64,16 @@ def test_a_common_factor_changes_nothing(log_weight, shift):
 
 def test_equal_weights_are_all_worth_their_number():
     found = weight_diagnostics(np.full(40, 3.0), np.arange(40))
-    assert found == Weights(40, pytest.approx(40), pytest.approx(1 / 40), 0.0, None, None)
+    assert found == Weights(
+        number=40,
+        effective_size=pytest.approx(40),
+        largest_share=pytest.approx(1 / 40),
+        zero_share=0.0,
+        mean=pytest.approx(math.exp(3)),
+        mean_error=0.0,
+        tail_index=None,
+        length_correlation=None,
+    )
 
 
 def test_longer_trajectories_of_smaller_weight():
@@ -160,29 +177,73 @@ def test_unsupported_actions():
     assert support(padded.replace(target_probs=poison)) == support(batch)
 
 
-GOOD = Weights(1000, 800.0, 0.01, 0.0, 0.1, 0.0)
+GOOD = Weights(1000, 800.0, 0.01, 0.0, 1.02, 0.03, 0.1, 0.0)
+RIGHT = Propensities(1.001, 0.002, 0.3)
+
+
+def changed(**change):
+    return dataclasses.replace(GOOD, **change)
 
 
 @pytest.mark.parametrize(
-    ("change", "supported", "level", "said"),
+    ("change", "of_log", "level", "said"),
     [
-        ({}, None, FINE, "worth 800 of 1,000"),
-        ({"effective_size": 30.0}, None, CAREFUL, "worth 30 of 1,000"),
-        ({"effective_size": 3.0}, None, NO_TRUST, "worth 3 of 1,000"),
-        ({"largest_share": 0.2}, None, CAREFUL, "20 % of all"),
-        ({"largest_share": 0.7}, None, NO_TRUST, "70 % of all"),
-        ({"tail_index": 0.6}, None, CAREFUL, "0.60"),
-        ({"tail_index": 0.9}, None, NO_TRUST, "0.90"),
-        ({}, Support(0.0, 0.0), FINE, "worth 800"),
-        ({}, Support(0.1, 0.01), CAREFUL, "never does"),
-        ({}, Support(0.5, 0.2), NO_TRUST, "never does"),
-        ({"effective_size": 0.0, "largest_share": math.nan}, None, NO_TRUST, "every weight is 0"),
+        ({}, {}, FINE, "worth 800 of 1,000"),
+        ({"effective_size": 29.0}, {}, CAREFUL, "worth 29 of 1,000"),
+        ({"effective_size": 9.0}, {}, NO_TRUST, "worth 9 of 1,000"),
+        ({"mean": 1.07}, {}, CAREFUL, "1.070±0.030 and should be 1: wrong propensities"),
+        ({"mean": 0.93}, {}, CAREFUL, "0.930±0.030 and should be 1: what the target would do"),
+        ({"mean": 1.13}, {}, NO_TRUST, "1.130±0.030 and should be 1"),
+        ({"mean": 0.87}, {}, NO_TRUST, "0.870±0.030 and should be 1"),
+        ({"mean": 1.3, "mean_error": 0.0}, {}, CAREFUL, "its error cannot be told"),
+        ({"mean": 1.0, "mean_error": 0.0}, {}, FINE, "worth 800"),
+        ({}, {"supported": Support(0.0, 0.0)}, FINE, "worth 800"),
+        ({}, {"supported": Support(0.1, 0.01)}, CAREFUL, "never does"),
+        ({}, {"supported": Support(0.5, 0.2)}, NO_TRUST, "never does"),
+        ({}, {"before": changed(effective_size=29.0)}, CAREFUL, "every ratio in full"),
+        ({}, {"before": changed(effective_size=6.0)}, CAREFUL, "every ratio in full"),
+        ({}, {"before": changed(effective_size=4.0)}, NO_TRUST, "every ratio in full"),
+        ({"mean": 0.5}, {"before": GOOD}, FINE, "worth 800"),
+        ({}, {"before": changed(mean=0.5)}, NO_TRUST, "0.500±0.030 and should be 1"),
+        ({}, {"propensities": RIGHT}, FINE, "worth 800"),
+        ({}, {"propensities": RIGHT._replace(mean_ratio=0.99)}, CAREFUL, "0.9900±0.0020"),
+        ({}, {"propensities": RIGHT._replace(mean_ratio=1.1)}, NO_TRUST, "do not fit the log"),
+        ({}, {"propensities": RIGHT._replace(repeats=4.0)}, CAREFUL, "knew more than the log"),
+        ({}, {"propensities": RIGHT._replace(repeats=7.0)}, NO_TRUST, "knew more than the log"),
+        ({}, {"propensities": RIGHT._replace(repeats=-9.0)}, FINE, "worth 800"),
+        ({}, {"propensities": RIGHT._replace(repeats=None)}, FINE, "worth 800"),
+        ({}, {"cut_off": 0.04}, FINE, "worth 800"),
+        ({}, {"cut_off": 0.2}, CAREFUL, "20 % of the episodes are cut off"),
+        ({"effective_size": 0.0, "largest_share": math.nan}, {}, NO_TRUST, "every weight is 0"),
     ],
 )
-def test_verdicts_have_their_reason_first(change, supported, level, said):
-    found = verdicts(Weights(**{**vars(GOOD), **change}), supported)
+def test_verdicts_have_their_reason_first(change, of_log, level, said):
+    found = verdicts(changed(**change), **of_log)
     assert overall(found) == found[0].level == level
     assert said in found[0].reason
+
+
+@pytest.mark.parametrize("tail", [0.6, 0.9, 3.0])
+def test_the_tail_index_does_not_decide_alone(tail):
+    """F11: 785 of 2,000 with a largest weight of 1.2 % is no reason for distrust."""
+    weights = changed(number=2000, effective_size=785.0, largest_share=0.012, tail_index=tail)
+    found = verdicts(weights)
+    assert overall(found) == FINE
+    assert any(f"tail index of the weights {tail:.2f}" in one.reason for one in found)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (1.0234, 0.0312, "1.023±0.031"),
+        (12.3, 4.0, "12.3±4.0"),
+        (1234.0, 560.0, "1234±560"),
+        (1.0, 0.0, "1"),
+        (math.inf, math.nan, "inf"),
+    ],
+)
+def test_a_number_with_its_error(value, error, text):
+    assert with_error(value, error) == text
 
 
 def test_a_warning_of_the_omission_calls_for_care():

@@ -14,7 +14,7 @@ from osiris_jax.diagnostics import Omission, omission_diagnostics
 from osiris_jax.estimate import METHODS as CHOOSERS
 from osiris_jax.estimate import choose_level
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.evaluation.result import NOT_JUDGED, Row
+from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
 from osiris_jax.intervals import Estimated
 from osiris_jax.options import keywords
 from osiris_jax.propensities import Propensities, check_propensities
@@ -143,10 +143,11 @@ def judge(
         weights, before, warnings = None, None, [] if omission is None else omission.warnings()
         if plain_name in (*BY_TRAJECTORY, *PER_DECISION):
             used = (everything, lengths)
-            if omission is not None:
-                before = weight_diagnostics(*used)
-                used = (omission.log_weights, omission.effective_lengths)
             clip = asked.options_of(ESTIMATORS[plain_name]).get("clip")
+            if omission is not None or clip is not None:
+                before = weight_diagnostics(*used)
+            if omission is not None:
+                used = (omission.log_weights, omission.effective_lengths)
             weights = weight_diagnostics(_clipped(used[0], clip), used[1])
         doubts = [*_of_estimate(estimated), *_of_nothing_kept(omission, before)]
         if weights is None:
@@ -240,7 +241,7 @@ def _of_estimate(estimated: Estimated) -> list[Verdict]:
         level = NO_TRUST if estimated.undefined > UNDEFINED_SHARE * resamples else CAREFUL
         text = f"{estimated.undefined} of {resamples} resamples have no estimate"
         doubts.append(Verdict(level, text))
-    if any(low == high for low, high in estimated.intervals.values()):
+    if any(is_point(*interval) for interval in estimated.intervals.values()):
         text = "all resamples agree, so the interval has no width and says nothing of the error"
         doubts.append(Verdict(CAREFUL, text))
     return doubts

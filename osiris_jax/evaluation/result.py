@@ -22,6 +22,7 @@ MEANINGS = {
     NOT_JUDGED: "there are no weights of whole trajectories to judge",
 }
 MAIN_METHOD = "percentile"
+ROUNDING = 1e-6
 HEADER = [
     *("estimator", "value", "interval", "error", "undef."),
     *("eff. size", "largest", "mean weight", "verdict"),
@@ -291,9 +292,14 @@ def number(x: float | None, digits: int = 5) -> str:
     return "-" if x is None or math.isnan(x) else f"{x:.{digits}g}"
 
 
+def is_point(low: float, high: float) -> bool:
+    """Whether an interval has no width but by rounding."""
+    return low == high or high - low <= ROUNDING * max(abs(low), abs(high)) < math.inf
+
+
 def span(low: float, high: float) -> str:
     """The two ends; a dash where they are not known, or where they are one."""
-    if low == high:
+    if is_point(low, high):
         return "-"
     return "-" if math.isnan(low) or math.isnan(high) else f"{number(low)} to {number(high)}"
 

@@ -12,6 +12,7 @@ from osiris_jax import memory
 from osiris_jax.batch import TrajectoryBatch, bucket_length
 from osiris_jax.io.columns import (
     FLOAT_FIELDS,
+    INTEGER_FIELDS,
     MOST_CELLS,
     WIDE_FIELDS,
     Columns,
@@ -23,6 +24,11 @@ from osiris_jax.io.columns import (
 )
 from osiris_jax.io.ids import Ids, read_ids
 
+STORED = (  # what takes one float per cell, and from which fields it comes
+    ("reward",),
+    ("behavior_prob", "behavior_probs"),
+    ("log_ratio", "target_prob", "target_probs"),
+)
 FLAGS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 FLAGS |= {"1.0": True, "0.0": False}
 
@@ -109,12 +115,12 @@ def _check_size(columns: Columns, steps: int, float_type: np.dtype) -> None:
     """Refuses what would not fit, before a cell of it is allocated."""
     number = len(columns.lengths)
     longest = int(columns.lengths.argmax())
-    size = float_type.itemsize
-    per_cell = 1  # the mask
-    for field, column in columns.fields.items():
-        per_cell += size * int(np.prod(column.shape[1:]))
-        per_cell += size if field.startswith("behavior_prob") else 0
-    per_cell += size if "log_ratio" not in columns.fields else 0
+    there = columns.fields
+    floats = sum(there[field].shape[1] for field in WIDE_FIELDS if field in there)
+    for stored in STORED:
+        floats += any(field in there for field in stored)
+    integers = sum(field in there for field in INTEGER_FIELDS)
+    per_cell = 1 + 4 * integers + float_type.itemsize * floats
     start = int(columns.lengths[:longest].sum())
     what = (
         f"{columns.name('episode')}: {number} trajectories, padded to the longest ({steps} steps "

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         with_policies,
         with_states,
     )
+    from osiris_jax.join import concatenate
     from osiris_jax.relevance import RELEVANCE, THRESHOLDS, omit
     from osiris_jax.selection import SELECTION
     from osiris_jax.study import Study
@@ -53,6 +54,7 @@ __all__ = [
     "TrajectoryBatch",
     "bucket_length",
     "choose_level",
+    "concatenate",
     "estimate",
     "evaluate",
     "fit_behavior",
@@ -91,6 +93,7 @@ _HOMES = {
         *("LinearBins", "from_arrays", "from_dataframe", "from_episodes", "from_minari"),
         *("from_scope_rl", "load_log", "read_log", "with_policies", "with_states"),
     ),
+    "join": ("concatenate",),
     "relevance": ("RELEVANCE", "THRESHOLDS", "omit"),
     "selection": ("SELECTION",),
     "study": ("Study",),

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
+
+from osiris_jax.labels import Labels, shown
+
+STATIC = ("num_states", "num_actions")
+OUTSIDE = ("state_labels", "action_labels", "groups", "truncated", "fitted", "all_actions")
 
 
-@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class TrajectoryBatch:
     """A data set of logged trajectories, padded to one length.
@@ -19,6 +26,11 @@ class TrajectoryBatch:
     Axes are [traj, time] first; under `vmap` a leading [trial] axis may be present. What
     stands in padded cells never matters, not even NaN. Build one with `from_episodes`,
     `from_dataframe` or `from_arrays`, which check every value; the constructor checks nothing.
+    `batch[rows]` is a part of it.
+
+    The last six fields say what the log calls things and where it comes from. They are no part
+    of the pytree: inside jit and vmap, and after `jax.tree.map`, they are None, and batches that
+    differ in them alone share one compilation.
 
     Attributes:
       reward: [traj, time] reward received at the step.
@@ -31,8 +43,17 @@ class TrajectoryBatch:
       target_probs: [traj, time, action] pi_e(.|s), or None.
       behavior_probs: [traj, time, action] pi_b(.|s), or None.
       behavior_log_prob: [traj, time] log pi_b(a|s) of the logged action, or None.
+      target_log_prob: [traj, time] log pi_e(a|s) of the logged action, kept where nothing else
+        tells the target and the ratio is not known yet; else None.
       num_states: number of state ids (static); 0 without states.
       num_actions: number of action ids (static).
+      state_labels: what the log calls the states of id 0, 1, ...: text, or integers where these
+        were sparse; None where ids are the log's own integers.
+      action_labels: likewise of actions.
+      groups: name -> [traj] labels of what trajectories belong to, or None.
+      truncated: [traj] NumPy booleans: the log ends though the episode had not; None if unknown.
+      fitted: a sentence saying that the propensities were fitted, and by what; else None.
+      all_actions: whether `num_actions` was given, and is not just what the log shows.
     """
 
     reward: Array
@@ -44,8 +65,15 @@ class TrajectoryBatch:
     target_probs: Array | None = None
     behavior_probs: Array | None = None
     behavior_log_prob: Array | None = None
-    num_states: int = dataclasses.field(default=0, metadata={"static": True})
-    num_actions: int = dataclasses.field(default=0, metadata={"static": True})
+    target_log_prob: Array | None = None
+    num_states: int = 0
+    num_actions: int = 0
+    state_labels: Labels | None = None
+    action_labels: Labels | None = None
+    groups: Mapping[str, Any] | None = None
+    truncated: np.ndarray | None = None
+    fitted: str | None = None
+    all_actions: bool = False
 
     @property
     def lengths(self) -> Array:
@@ -69,21 +97,49 @@ class TrajectoryBatch:
             raise ValueError(f"{purpose} needs `{field}`, which this batch lacks: {remedy}")
         return value
 
+    def __getitem__(self, rows: Any) -> TrajectoryBatch:
+        """The trajectories of these numbers, of a slice, or where a mask is True.
+
+        Always [traj, time], of one trajectory too; the padding stays, see `trim`.
+
+        Raises:
+          ValueError: names the row that there is not.
+
+        Example:
+          >>> batch[:100], batch[[3, 1, 3]], batch[np.asarray(batch.lengths) > 5]
+        """
+        if self.mask.ndim != 2:
+            raise ValueError(f"batch: rows of one data set [traj, time], not of {self.mask.shape}")
+        if isinstance(rows, Tracer):
+            return _map_time_fields(self, lambda field: field[jnp.atleast_1d(rows)])
+        places = _places(rows, len(self.mask))
+        taken = _map_time_fields(self, lambda field: field[places])
+        groups, truncated = self.groups, self.truncated
+        if groups is not None:
+            groups = {name: np.asarray(labels)[places] for name, labels in groups.items()}
+        if truncated is not None:
+            truncated = np.asarray(truncated)[places]
+        return taken.replace(groups=groups, truncated=truncated)
+
+    __iter__ = None  # without it Python would iterate by numbers until one is refused
+
     def __repr__(self) -> str:
         if not hasattr(self.reward, "dtype"):  # a tree of something else, as vmap's axes
             return f"TrajectoryBatch({vars(self)})"
         shape = "x".join(map(str, jnp.shape(self.reward)))
         absent = [name for name in _REMEDY if getattr(self, name) is None]
         without = f", without {', '.join(absent)}" if absent else ""
+        labels = {"states": self.state_labels, "actions": self.action_labels}
+        named = [f"; {name} {shown(of, 3)}" for name, of in labels.items() if of]
         return (
             f"TrajectoryBatch({shape} steps, num_states={self.num_states}, "
-            f"num_actions={self.num_actions}, {self.reward.dtype}{without})"
+            f"num_actions={self.num_actions}, {self.reward.dtype}{without}{''.join(named)})"
         )
 
 
 _REMEDY = {
     "log_ratio": "load it with behavior_prob and target_prob, or with log_ratio, "
-    "or give the policies to with_policies",
+    "or give the policies to with_policies, or fit the log's own by fit_behavior",
     "state": "load it with states, or make states from observations by with_states",
     "action": "load it with actions",
     "observation": "load it with observations",
@@ -93,13 +149,43 @@ _PROBS_REMEDY = "load it with {field}, give policies to with_policies, or simula
 _TIME_FIELDS = tuple(
     field.name
     for field in dataclasses.fields(TrajectoryBatch)
-    if not field.metadata.get("static", False)
+    if field.name not in (*STATIC, *OUTSIDE)
+)
+jax.tree_util.register_dataclass(
+    TrajectoryBatch, data_fields=_TIME_FIELDS, meta_fields=STATIC, drop_fields=OUTSIDE
 )
 
 
 def _map_time_fields(batch: TrajectoryBatch, change: Callable[[Array], Array]) -> TrajectoryBatch:
     present = {name: getattr(batch, name) for name in _TIME_FIELDS}
     return batch.replace(**{k: change(v) for k, v in present.items() if v is not None})
+
+
+def _places(rows: Any, number: int) -> np.ndarray:
+    """What `batch[rows]` names, as numbers [row] from 0 on."""
+    if isinstance(rows, slice):
+        try:
+            places = np.arange(number)[rows]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"rows: {rows} is no slice of trajectories: {error}") from None
+    else:
+        try:
+            places = np.atleast_1d(np.asarray(rows))
+        except ValueError:
+            places = np.empty((0, 0))
+        if isinstance(rows, tuple) or places.ndim != 1 or places.dtype.kind not in "iub":
+            raise ValueError(
+                "rows: expected a number, numbers, a slice or a mask of trajectories, "
+                f"got {reprlib.repr(rows)}"
+            )
+        if places.dtype.kind == "b" and len(places) != number:
+            raise ValueError(f"rows: a mask of {len(places)} for {number} trajectories")
+        places = np.flatnonzero(places) if places.dtype.kind == "b" else places
+    for row in places[(places < -number) | (places >= number)]:
+        raise ValueError(f"rows: {row} is not a trajectory; there are {number}, from 0 on")
+    if not len(places):
+        raise ValueError(f"rows: none of the {number} trajectories")
+    return places.astype(np.int64) % number
 
 
 def trim(

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from osiris_jax.memory import check_fits, in_words
+
 if TYPE_CHECKING:
     import numpy as np
+
+BOMB_SIZE = 2**28
+BOMB_TIMES = 100
 
 
 class Stopped(Exception):
@@ -65,10 +70,35 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     with open(path, "rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+                check_unpacked(archive.zip, archive.files)
+                found = {name: archive[name] for name in archive.files}
         except Exception as error:  # a damaged archive fails in many ways
             problem = f"{path}: not a readable .npz of plain arrays ({error})"
             raise ValueError(problem) from None
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):  # what is not in NumPy's format is given as bytes
+            raise ValueError(f"{path}: not a readable .npz of plain arrays ({name} is not one)")
+    return found
+
+
+class TooLarge(ValueError):
+    """What is refused by its size, in plain words to be passed on as they are."""
+
+
+def check_unpacked(archive: Any, names: Sequence[str]) -> None:
+    """Refuses members of a zip archive by the sizes in its directory, before any is unpacked."""
+    members = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in names]
+    unpacked = sum(info.file_size for info in members)
+    packed = sum(info.compress_size for info in members)
+    if unpacked > BOMB_SIZE and unpacked > BOMB_TIMES * packed:
+        raise TooLarge(
+            f"{in_words(packed)} that unpack to {in_words(unpacked)}, more than data does; "
+            "if it is meant so, write it uncompressed by np.savez"
+        )
+    try:
+        check_fits(unpacked, "unpacking it", "leave out what is not needed")
+    except ValueError as error:
+        raise TooLarge(str(error)) from None
 
 
 def cache_folder() -> Path:

@@ -94,8 +94,11 @@ def load_network(path: str | Path) -> QNetwork:
                 kernels, biases, itertools.pairwise(sizes), strict=True
             )
         ]
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a Q-network, {error} is missing or odd") from None
+    for name, array in [("scale", scale), *flatten_dict(params, sep="/").items()]:
+        if array.dtype.kind != "f":
+            raise ValueError(f"{path}: not a Q-network, {name} holds {array.dtype}, not numbers")
     if not all(fits):
         raise ValueError(f"{path}: the layers do not fit each other: {sizes}")
     return QNetwork(params, scale, tuple(sizes[1:]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -18,20 +19,31 @@ from jax import Array
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.labels import Labels
 
 QFunction = Callable[[Array], Array]
 
 
-@jax.tree_util.register_dataclass
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("table",),
+    meta_fields=(),
+    drop_fields=("states", "actions"),
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tabular:
     """A table of probabilities.
 
     Attributes:
       table: [state, action].
+      states: what the rows are called, for a log that calls its states by these names or
+        integers; None where rows are numbered as the log's states are. Outside jit only.
+      actions: likewise the columns.
     """
 
     table: Array | np.ndarray
+    states: Labels | None = None
+    actions: Labels | None = None
     reads: ClassVar[str] = "state"
 
     def __call__(self, state: Array) -> Array:

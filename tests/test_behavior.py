@@ -233,7 +233,8 @@ def test_the_result_says_that_it_was_fitted():
     assert f"Log-loss {fit.calibration.mean_log_loss:.4g}" in text
     assert f"the smallest of an action taken is {fit.calibration.smallest:.2g}" in text
     assert "Careful" not in text
-    assert len(fit.words) == 4
+    assert "No fit can repair hidden confounding" in text
+    assert len(fit.words) == 5
 
 
 def test_the_result_warns_of_a_fit_that_predicts_nothing():

@@ -85,13 +85,17 @@ def test_missing_propensities_are_fitted_and_two_targets_compared(tmp_path, monk
     path, out = tmp_path / "log.csv", tmp_path / "out"
     log().drop(columns=["propensity", "target_prob"]).to_csv(path, index=False)
     for name, table in (("target", target), ("other", other)):
-        np.savez(tmp_path / f"{name}.npz", table=table)
+        states = [
+            f"<ward {state}>" for state in (2, 0, 3, 1)
+        ]  # in another order than the log's ids
+        np.savez(tmp_path / f"{name}.npz", table=table[[2, 0, 3, 1]], states=states)
     files = ("--target", tmp_path / "target.npz", "--compare", tmp_path / "other.npz")
     code, printed, problem = run(
         monkeypatch, capsys, path, "--columns", "state=ward", *files, *QUICK, "--out", out
     )
     assert code == 0, problem
     assert "The propensities were not logged but fitted by counts per state" in printed
+    target, other = (pd.DataFrame(t, [f"<ward {s}>" for s in range(4)]) for t in (target, other))
     fit = oj.fit_behavior(oj.read_log(path, columns={"state": "ward"}, target=target))
     values = [
         float(oj.estimate(oj.with_policies(fit.batch, target=policy), "wis"))

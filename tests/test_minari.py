@@ -30,6 +30,7 @@ def episodes(seed=0, lengths=(3, 1, 4), start=0):
             "observations": rng.normal(size=(steps + 1, 2)).astype(np.float32),
             "actions": rng.integers(3, size=steps) + start,
             "rewards": rng.normal(size=steps),
+            "truncated": steps == 3,
         }
         for steps in lengths
     ]
@@ -43,8 +44,8 @@ def made(data, name="test/log-v0", *, seen=None, actions=None, data_format="hdf5
             observations=list(one["observations"]),
             actions=list(one["actions"]),
             rewards=list(one["rewards"]),
-            terminations=[False] * (len(one["rewards"]) - 1) + [True],
-            truncations=[False] * len(one["rewards"]),
+            terminations=[False] * (len(one["rewards"]) - 1) + [not one["truncated"]],
+            truncations=[False] * (len(one["rewards"]) - 1) + [one["truncated"]],
             infos={},
         )
         for i, one in enumerate(data)
@@ -70,7 +71,9 @@ def test_vectors(data_format):
     data = episodes()
     dataset = made(data, data_format=data_format)
     said = []
-    assert_same(oj.from_minari(dataset, say=said.append), expected(data))
+    batch = oj.from_minari(dataset, say=said.append)
+    assert_same(batch, expected(data))
+    assert batch.truncated.tolist() == [True, False, False]
     assert_same(oj.from_minari("test/log-v0", bucket=True), expected(data, bucket=True))
     assert said == [
         "target: the log says nothing of the policy to evaluate; give it by with_policies"
@@ -88,6 +91,7 @@ def test_ids_and_actions_that_start_elsewhere():
             "states": one["observations"][:-1] - 2,
             "actions": one["actions"] - 5,
             "rewards": one["rewards"],
+            "truncated": one["truncated"],
         }
         for one in data
     ]

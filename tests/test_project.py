@@ -14,7 +14,8 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "bits", "masked", "segments", "files", "terminal", "options"},
+    {"batch", "bits", "masked", "segments", "files", "terminal", "options"}
+    | {"labels", "memory", "join"},
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "estimate"}
     | {"diagnostics", "propensities", "weights", "intervals"},

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
+from osiris_jax import memory
 from osiris_jax.batch import TrajectoryBatch, bucket_length
 from osiris_jax.behavior import models
 from osiris_jax.behavior.calibration import Calibration, calibrate
@@ -21,6 +22,11 @@ METHODS = {
     "logistic": "logistic regression on the observations",
     "network": "a small network on the observations",
 }
+UNREPAIRED = (
+    "No fit can repair hidden confounding: where something that the log does not hold drove both "
+    "actions and rewards, every estimate is biased, however good the fit."
+)
+BYTES_PER_PAIR = 48  # of a step and an action, at the peak of fitting and of its calibration
 POOR_CALIBRATION = 0.05
 FEWEST_STEPS = 64
 
@@ -39,6 +45,7 @@ class BehaviorFit:
       calibration: predicted probabilities against what happened, out of fold.
       compared: mean out-of-fold log-loss of every method that was tried.
       converged: whether every fold's fit found its minimum.
+      replaced: whether the log had propensities of its own.
     """
 
     batch: TrajectoryBatch
@@ -49,10 +56,11 @@ class BehaviorFit:
     calibration: Calibration
     compared: Mapping[str, float]
     converged: bool
+    replaced: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What was done and how well it went, in sentences."""
+        """What was done, how well it went and what it cannot do, in sentences."""
         told, own = self.calibration, self.calibration.mean_log_loss
         shares = told.mean_baseline_log_loss
         crossed = (
@@ -61,11 +69,12 @@ class BehaviorFit:
             else "on the very trajectories it answers for, so the scores below flatter it"
         )
         lines = [
-            f"The propensities were not logged but fitted by {METHODS[self.method]}, {crossed}.",
+            f"{_fitted_by(self.method, self.replaced)}, {crossed}.",
             f"Log-loss {own:.4g} per step, where the actions' shares alone give {shares:.4g}.",
             f"Predicted probabilities are {told.error:.2g} off the observed frequencies; "
             f"the smallest of an action taken is {told.smallest:.2g}.",
             "Estimates carry the error of this fit, and intervals only if it is repeated inside.",
+            UNREPAIRED,
         ]
         if not self.converged:
             lines.append("Careful: a fit did not reach its minimum.")
@@ -77,6 +86,11 @@ class BehaviorFit:
 
     def __str__(self) -> str:
         return "\n".join(self.words)
+
+
+def _fitted_by(method: str, replaced: bool) -> str:
+    how = "fitted, in place of those logged," if replaced else "not logged but fitted"
+    return f"The propensities were {how} by {METHODS[method]}"
 
 
 def fit_behavior(
@@ -93,6 +107,10 @@ def fit_behavior(
 
     With propensities estimated on other trajectories than they weigh, their errors and the
     returns are independent (double machine learning: Chernozhukov et al. 2018).
+
+    Where the log tells the target's probabilities, also of the logged actions alone, the result
+    has ratios. `fit.batch.fitted` says in a sentence that propensities were fitted, and so do all
+    results that come from it.
 
     Args:
       batch: a log; its own propensities, if any, are replaced.
@@ -117,6 +135,11 @@ def fit_behavior(
     mask = np.asarray(batch.mask)
     _check(mask, method, folds, smoothing, {"hidden": min(hidden, default=1), "steps": steps})
     action = np.asarray(batch.require("action", PURPOSE))[mask]
+    memory.check_fits(
+        BYTES_PER_PAIR * len(action) * batch.num_actions,
+        f"action: fitting the propensities of {batch.num_actions} actions at {len(action)} steps",
+        "pool rare actions, or log the propensities",
+    )
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
     fill = _filler(len(action))
     known = (fill(action), fill(fold, -1))
@@ -135,8 +158,11 @@ def fit_behavior(
     best = min(compared, key=lambda name: compared[name])
     log_probs, converged, told = found[best]
     result = _with_fitted(batch, mask, action, log_probs)
+    replaced = batch.behavior_log_prob is not None
+    result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
     probs = result.require("behavior_probs", PURPOSE)
-    return BehaviorFit(result, probs, best, folds, float(smoothing), told, compared, converged)
+    how = (best, folds, float(smoothing))
+    return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
 
 
 def _fit(
@@ -224,6 +250,7 @@ def _with_fitted(
         behavior_probs=padded(np.exp(log_probs)),
         behavior_log_prob=padded(behavior),
         log_ratio=ratio,
+        target_log_prob=None,
     )
 
 
@@ -235,6 +262,8 @@ def _target_log_prob(
         probs = np.asarray(batch.target_probs, np.float64)[mask]
         with np.errstate(divide="ignore"):
             return np.log(np.take_along_axis(probs, action[:, None], 1)[:, 0])
+    if batch.target_log_prob is not None:
+        return np.asarray(batch.target_log_prob, np.float64)[mask]
     if batch.log_ratio is not None and batch.behavior_log_prob is not None:
         logged = np.asarray(batch.behavior_log_prob, np.float64)[mask]
         return np.asarray(batch.log_ratio, np.float64)[mask] + logged

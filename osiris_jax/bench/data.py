@@ -42,13 +42,13 @@ def columns(trajectories: int, steps: int, states: int, seed: int = SEED) -> dic
 def log(trajectories: int, steps: int, states: int, dtype: str, seed: int = SEED):
     """The log as a batch of this float type, with the probabilities of all actions."""
     found = columns(trajectories, steps, states, seed)
-    floats = {name: jnp.asarray(found[name], dtype) for name in ("reward", "target_probs")}
     taken = {
         name: np.take_along_axis(found[f"{name}_probs"], found["action"][..., None], -1)[..., 0]
         for name in ("target", "behavior")
     }
     return TrajectoryBatch(
-        **floats,
+        reward=jnp.asarray(found["reward"], dtype),
+        target_probs=jnp.asarray(found["target_probs"], dtype),
         mask=jnp.ones((trajectories, steps), bool),
         log_ratio=jnp.asarray(np.log(taken["target"] / taken["behavior"]), dtype),
         behavior_probs=jnp.asarray(found["behavior_probs"], dtype),

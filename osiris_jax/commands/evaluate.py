@@ -22,6 +22,7 @@ from osiris_jax.terminal import markdown, print_table, stages
 from osiris_jax.weights import FINE
 
 AUTO_FIT = "auto"
+NEED_NO_TARGET = {"mc"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +137,12 @@ def prepare(request: Request) -> Ready:
         say=lambda line: print(f"- {line}"),
     )
     batch = log.batch
-    if batch.log_ratio is None and batch.target_probs is None:
+    if batch.log_ratio is None and batch.target_probs is None and batch.target_log_prob is None:
+        if request.estimators and {*request.estimators} <= NEED_NO_TARGET:
+            return Ready(log, batch, None, "No probabilities are used.")
         raise ValueError(
             f"target: {request.log} says nothing of the policy to evaluate; give --target "
-            "policy.npz, or columns target_prob and behavior_prob"
+            "policy.npz, or a column target_prob; --estimators mc needs none"
         )
     if not fits and batch.log_ratio is not None:
         told = None

@@ -10,28 +10,18 @@ from typing import Any
 import jax
 
 from osiris_jax.files import Stopped, write_text
+from osiris_jax.memory import read_size
 from osiris_jax.study import Study, StudyResult
 from osiris_jax.study.run import run
 from osiris_jax.study.summary import to_json
 from osiris_jax.terminal import markdown, print_table, stages
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 HEADER = ["estimator", "relevance", "level", "N", "mean", "bias", "std", "RMSE", "undefined"]
 
 
 def read_memory(text: str | None) -> int | None:
     """Bytes of a text such as 512M or 2GB."""
-    if text is None:
-        return None
-    number = text.strip().upper().removesuffix("B").removesuffix("I")
-    unit = number[-1:] if number[-1:] in UNITS else ""
-    try:
-        amount = float(number.removesuffix(unit)) * UNITS[unit]
-    except ValueError:
-        raise ValueError(f"memory: expected a size such as 512M or 2G, got {text!r}") from None
-    if not 0 < amount < math.inf:
-        raise ValueError(f"memory: expected a positive size, got {text!r}")
-    return int(amount)
+    return None if text is None else read_size(text, "memory")
 
 
 def make_study(toml: Path | None, given: dict[str, Any]) -> Study:

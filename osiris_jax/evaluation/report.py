@@ -88,7 +88,8 @@ def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
     main = evaluation.main
     method, (low, high) = main.interval
     settings = evaluation.settings
-    named = about.log.labels.get("state", ()) if about.log is not None else ()
+    read = about.log.labels if about.log is not None else {}
+    named = settings["state_labels"] or read.get("state", ())
     return {
         "about": about,
         "main": main,
@@ -111,7 +112,7 @@ def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
         "diagnostics": diagnostics_table(evaluation),
         "curve": None if evaluation.curve is None else curve_table(evaluation.curve),
         "states": None if evaluation.states is None else states_table(evaluation.states, named),
-        "propensities": propensities(about),
+        "propensities": propensities(about, settings["fitted"]),
         "calibration": None if about.fit is None else calibration_table(about.fit),
         "columns": None if about.log is None else columns_table(about.log.columns),
         "reader_notes": () if about.log is None else about.log.notes,
@@ -120,11 +121,11 @@ def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
     }
 
 
-def propensities(about: About) -> Sequence[str]:
+def propensities(about: About, fitted: str | None) -> Sequence[str]:
     """Where the probabilities of the logged actions come from."""
     if about.fit is not None:
         return about.fit.words
-    return (LOGGED if about.propensities is None else about.propensities,)
+    return (about.propensities or fitted or LOGGED,)
 
 
 def other_intervals(evaluation: Evaluation) -> Table | None:
@@ -188,7 +189,7 @@ def states_table(states: States, named: Sequence[str] = ()) -> Table:
     order = seen[np.lexsort((-states.visits[seen], sign * states.evidence[seen]))]
     lines = []
     for state in order[:MOST_STATES].tolist():
-        name = [named[state]] if state < len(named) else ["-"] * bool(named)
+        name = [str(named[state])] if state < len(named) else ["-"] * bool(named)
         cells = [number(float(states.evidence[state]), 3), f"{states.visits[state]:,}"]
         lines.append([str(state), *name, *cells, "kept" if states.kept[state] else "omitted"])
     shown = f", the first {MOST_STATES}" if len(order) > MOST_STATES else ""
@@ -221,12 +222,12 @@ def columns_table(columns: Mapping[str, Any]) -> Table:
 
 def settings_table(settings: Mapping[str, Any]) -> Table:
     """Everything needed to repeat it."""
-    shown = plain(settings).items()
-    lines = [[name, _shown(value)] for name, value in shown]
+    lines = [[name, _shown(value)] for name, value in plain(settings).items()]
     return Table("Settings", ["setting", "value"], lines, words=2)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        more = f" and {len(value) - MOST_STATES} more" if len(value) > MOST_STATES else ""
+        return ", ".join(map(_shown, value[:MOST_STATES])) + more
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

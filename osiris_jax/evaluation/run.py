@@ -20,6 +20,7 @@ from osiris_jax.intervals import Estimated, Sample, intervals
 from osiris_jax.intervals.checks import check_methods, refusal
 from osiris_jax.intervals.methods import NEEDS, percentile
 from osiris_jax.intervals.run import MEMORY, Progress, plan_all
+from osiris_jax.labels import shown
 from osiris_jax.options import traced
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
@@ -116,7 +117,7 @@ def evaluate(
         log_weights=judged.log_weights,
         lengths=np.asarray(batch.lengths),
         settings=_settings(batch, asked, compare_with),
-        notes=(*notes, *_notes(asked)),
+        notes=(*_notes_of_log(batch), *notes, *_notes(asked)),
     )
 
 
@@ -236,6 +237,22 @@ def _differences(
     return tuple(differences)
 
 
+def _notes_of_log(batch: TrajectoryBatch) -> list[str]:
+    """What the log calls its ids, how it came by its propensities, and which episodes it cuts."""
+    named = {"States": batch.state_labels, "Actions": batch.action_labels}
+    notes = [f"{name}: {shown(labels)}." for name, labels in named.items() if labels]
+    if batch.fitted is not None:
+        notes.append(batch.fitted)
+    cut = 0 if batch.truncated is None else int(np.count_nonzero(batch.truncated))
+    if cut:
+        number = len(batch.reward)
+        notes.append(
+            f"{cut:,} of {number:,} episodes ({100 * cut / number:.3g} %) are cut off: the log "
+            "ends though they had not. They count as ended, with a value of 0 from then on."
+        )
+    return notes
+
+
 def _notes(asked: Asked) -> list[str]:
     names = {parse_name(label) for label in asked.labels}
     omits = any(omits for _, omits in names)
@@ -270,6 +287,9 @@ def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[s
         "steps": int(np.asarray(batch.lengths).sum()),
         "states": batch.num_states,
         "actions": batch.num_actions,
+        "state_labels": batch.state_labels,
+        "action_labels": batch.action_labels,
+        "fitted": batch.fitted,
         "dtype": str(batch.dtype),
         "osiris_jax": osiris_jax.__version__,
         "jax": jax.__version__,

@@ -12,7 +12,11 @@ import numpy as np
 from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.io.columns import LARGEST_ID, Columns, as_array, place_by_lengths, to_batch
+from osiris_jax.io.align import align
+from osiris_jax.io.ask import Answer, ask
+from osiris_jax.io.build import to_batch
+from osiris_jax.io.columns import LARGEST_ID, Columns, place_by_lengths
+from osiris_jax.labels import is_text
 
 Policy = Callable[[Array], Any]
 
@@ -27,7 +31,11 @@ def with_policies(
       target: the policy to evaluate: a function from the real steps' observations [step, dim],
         or states [step] where there are none, to probabilities [step, action]; or a table
         [state, action], which is looked up by state even where there are observations. The
-        policies of `osiris_jax.policies` know what they read.
+        policies of `osiris_jax.policies` know what they read. Tables and functions are asked by
+        the integers that the log writes, also where these are sparse (beyond 32 bits a function
+        gets a NumPy array). For a log with text labels a table is a DataFrame, its index the
+        states and its columns the actions, matched by name; a function gets ids, and
+        `batch.state_labels` and `batch.action_labels` say which is which.
       behavior: the policy that made the log, likewise; None uses the log's own probabilities.
 
     Raises:
@@ -35,6 +43,7 @@ def with_policies(
 
     Example:
       >>> oj.with_policies(batch, target=lambda states: table[states])
+      >>> oj.with_policies(batch, target=pd.DataFrame(table, ["cold", "hot"], ["give", "wait"]))
     """
     return annotated(batch, target=target, behavior=behavior, ratios=True)
 
@@ -50,77 +59,42 @@ def annotated(
         for name in ("reward", "action", "state", "observation")
         if (value := getattr(batch, name)) is not None
     }
-    names = {"target_probs": "target"}
-    fields["target_probs"] = _probabilities(target, fields, "target")
+    answers = {"target": ask(target, batch, fields, "target")}
     if behavior is not None:
-        names["behavior_probs"] = "behavior"
-        fields["behavior_probs"] = _probabilities(behavior, fields, "behavior")
-    else:
-        if ratios and batch.behavior_probs is None and batch.behavior_log_prob is None:
-            raise ValueError(
-                "behavior: the log has no behaviour probabilities; give the policy that made it, "
-                "or fit it by fit_behavior"
-            )
-        if batch.behavior_probs is not None:
-            fields["behavior_probs"] = np.asarray(batch.behavior_probs)[mask]
-        if batch.behavior_log_prob is not None:
-            fields["behavior_prob"] = np.exp(np.asarray(batch.behavior_log_prob, np.float64)[mask])
+        answers["behavior"] = ask(behavior, batch, fields, "behavior")
+    elif batch.behavior_probs is not None:
+        logged = np.asarray(batch.behavior_probs)[mask]
+        sparse = batch.action_labels if not is_text(batch.action_labels) else None
+        answers["behavior"] = Answer(logged, sparse)
+    elif ratios and batch.behavior_log_prob is None:
+        raise ValueError(
+            "behavior: the log has no behaviour probabilities; give the policy that made it, "
+            "or fit it by fit_behavior"
+        )
+    aligned = align(batch, fields["action"], answers)
+    fields["action"] = aligned.action
+    fields |= {f"{name}_probs": probs for name, probs in aligned.probs.items()}
+    if behavior is None and batch.behavior_log_prob is not None:
+        fields["behavior_prob"] = np.exp(np.asarray(batch.behavior_log_prob, np.float64)[mask])
+    names = {"target_probs": "target"}
+    names |= {"behavior_probs": "behavior"} if behavior is not None else {}
     columns = Columns(
         fields, lengths, place_by_lengths(lengths), name=lambda field: names.get(field, field)
     )
-    return to_batch(
+    filled = to_batch(
         columns,
         num_states=batch.num_states or None,
-        num_actions=max(batch.num_actions, fields["target_probs"].shape[1]),
+        num_actions=aligned.number,
         dtype=batch.dtype,
         num_steps=mask.shape[1],
     )
-
-
-def _probabilities(policy: Policy | Any, fields: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if callable(policy):
-        inputs = jnp.asarray(_inputs(policy, fields, name))
-        log_probs = getattr(policy, "log_probs", None)
-        if log_probs is not None:
-            probabilities = np.exp(np.asarray(log_probs(inputs), np.float64))
-        else:
-            probabilities = _array(policy(inputs), name)
-    else:
-        probabilities = _look_up(_array(policy, name), fields, name)
-    steps = len(fields["reward"])
-    if probabilities.ndim != 2 or len(probabilities) != steps:
-        raise ValueError(
-            f"{name}: expected probabilities of shape [{steps} steps, action], "
-            f"got {probabilities.shape}"
-        )
-    return probabilities
-
-
-def _inputs(policy: Policy, fields: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """What the policy says it reads; if it does not, observations before states."""
-    reads = getattr(policy, "reads", "observation" if "observation" in fields else "state")
-    if reads not in fields:
-        raise ValueError(f"{name}: the policy reads `{reads}`, which this log lacks")
-    return fields[reads]
-
-
-def _array(values: Any, name: str) -> np.ndarray:
-    try:
-        return as_array(values)
-    except ValueError:
-        raise ValueError(f"{name}: rows of unequal length") from None
-
-
-def _look_up(table: np.ndarray, fields: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if "state" not in fields:
-        raise ValueError(f"{name}: a table needs states, and the log has none")
-    highest = fields["state"].max()
-    if table.ndim != 2 or len(table) <= highest:
-        raise ValueError(
-            f"{name}: expected a function or a table [state, action] with more than {highest} "
-            f"states, got shape {table.shape}"
-        )
-    return table[fields["state"]]
+    return filled.replace(
+        state_labels=batch.state_labels,
+        action_labels=aligned.labels,
+        groups=batch.groups,
+        truncated=batch.truncated,
+        fitted=batch.fitted if behavior is None else None,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +167,8 @@ def with_states(
       batch: a log with observations.
       discretiser: from observations [step, dim] to integer cells [step], such as `LinearBins`.
       relabel: number only the cells visited, in rising order of cell, so that relevance is not
-        computed for empty ones; else the state is the cell.
+        computed for empty ones; `state_labels` then says which cell each is, and policies that
+        read states are asked by cell. Else the state is the cell.
 
     Example:
       >>> oj.with_states(batch, oj.LinearBins.uniform([(-1, 1), (-3, 3), (-1, 1), (-3, 3)]))
@@ -219,6 +194,9 @@ def with_states(
         )
     state = np.zeros(mask.shape, np.int32)
     state[mask] = label.reshape(-1) if relabel else cell
+    gapless = np.array_equal(visited, np.arange(len(visited)))
     return batch.replace(
-        state=jnp.asarray(state), num_states=len(visited) if relabel else int(known)
+        state=jnp.asarray(state),
+        num_states=len(visited) if relabel else int(known),
+        state_labels=tuple(visited.tolist()) if relabel and not gapless else None,
     )

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.io.build import to_batch
 from osiris_jax.io.columns import (
     FIELDS,
+    FLAG_FIELDS,
     WIDE_FIELDS,
     Columns,
     as_array,
     odd_step,
     place_by_lengths,
     suggest,
-    to_batch,
 )
 
 
@@ -35,15 +36,17 @@ def from_arrays(
 
     Args:
       reward: [traj, time].
-      action: [traj, time] integer ids.
+      action: [traj, time] integer ids, or text.
       mask: [traj, time] boolean, True = real step, a prefix of each row; or give `lengths`.
       lengths: [traj] number of real steps. Without both, every step is real.
-      num_states: number of state ids; by default the largest + 1.
-      num_actions: number of action ids; by default the policies' width or the largest + 1.
+      num_states: number of state ids; by default the largest + 1, or as many as there are where
+        they are sparse (see `TrajectoryBatch.state_labels`).
+      num_actions: number of action ids; by default the policies' width, or likewise.
       dtype: float32 or float64; by default JAX's.
       **fields: `state` [traj, time] or `observation` [traj, time, dim] or both; `log_ratio`, or
         `behavior_prob` and `target_prob` of the logged actions [traj, time], or `behavior_probs`
-        and `target_probs` [traj, time, action].
+        and `target_probs` [traj, time, action]; `truncated` [traj] or [traj, time] (the last real
+        step counts): the log ends though the episode had not.
 
     Raises:
       ValueError: names the field, the trajectory and the step.
@@ -65,6 +68,8 @@ def from_arrays(
         raise ValueError(f"reward: no trajectory or no step in shape {shape}")
     for name, array in arrays.items():
         axes = 3 if name in WIDE_FIELDS else 2
+        if name in FLAG_FIELDS and array.shape == shape[:1]:
+            continue
         if array.ndim != axes or array.shape[:2] != shape:
             raise ValueError(
                 f"{name}: shape {array.shape} does not fit reward's {shape}"
@@ -73,7 +78,10 @@ def from_arrays(
     real = _check_mask(shape, mask, lengths)
     row_lengths = real.sum(1)
     columns = Columns(
-        {name: array[real] for name, array in arrays.items()},
+        {
+            name: array[real] if array.ndim > 1 else np.repeat(array, row_lengths)
+            for name, array in arrays.items()
+        },
         row_lengths,
         place_by_lengths(row_lengths),
     )

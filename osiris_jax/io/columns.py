@@ -1,4 +1,4 @@
-"""The one border that all data crosses: flat columns are checked, then padded into a batch.
+"""Flat columns and the checks of their numbers, on the border that all data crosses.
 
 A column holds one entry per real step, trajectories one after another. Every error is a ValueError
 that names the field, the trajectory and the step.
@@ -16,14 +16,13 @@ from typing import Any, NoReturn
 import jax.numpy as jnp
 import numpy as np
 
-from osiris_jax.batch import TrajectoryBatch, bucket_length
-
 Place = Callable[[int], str]
 
 FLOAT_FIELDS = ("reward", "log_ratio", "behavior_prob", "target_prob")
 INTEGER_FIELDS = ("state", "action")
 WIDE_FIELDS = ("observation", "behavior_probs", "target_probs")
-FIELDS = (*INTEGER_FIELDS, *FLOAT_FIELDS, *WIDE_FIELDS)
+FLAG_FIELDS = ("truncated",)
+FIELDS = (*INTEGER_FIELDS, *FLOAT_FIELDS, *WIDE_FIELDS, *FLAG_FIELDS)
 PROBABILITY_SLACK = 1e-3
 LARGEST_ID = 2**31 - 2
 MOST_CELLS = 2**31 - 1  # what 32-bit indices reach
@@ -37,6 +36,10 @@ class Columns:
     lengths: np.ndarray
     place: Place
     name: Callable[[str], str] = str
+
+    def with_field(self, field: str, column: np.ndarray) -> Columns:
+        """The same columns with one replaced."""
+        return dataclasses.replace(self, fields={**self.fields, field: column})
 
     def fail(self, field: str, problem: str, index: int, others: int = 0) -> NoReturn:
         more = f" (and {others} more)" if others else ""
@@ -77,7 +80,9 @@ def as_array(value: Any) -> np.ndarray:
 
 def odd_step(steps: Any, axes: int) -> int | None:
     """The first step whose shape is not what the first step and `axes` (1 or 2) demand."""
-    if not isinstance(steps, Sequence | np.ndarray):
+    if not isinstance(steps, Sequence | np.ndarray) or (
+        isinstance(steps, np.ndarray) and not steps.ndim
+    ):
         return None
     shapes = [_shape(entry) for entry in steps]
     odd = (step for step, s in enumerate(shapes) if len(s) != axes - 1 or s != shapes[0])
@@ -95,65 +100,6 @@ def suggest(name: Any, known: Iterable[str]) -> str:
     """What the user may have meant by a name that is not known."""
     near = difflib.get_close_matches(str(name), known, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-
-
-def to_batch(
-    columns: Columns,
-    *,
-    num_states: int | None = None,
-    num_actions: int | None = None,
-    dtype: Any = None,
-    num_steps: int | None = None,
-    bucket: bool = False,
-) -> TrajectoryBatch:
-    """Checks every value and pads. The only place where user data becomes a TrajectoryBatch."""
-    float_type = check_dtype(dtype)
-    checked = {
-        field: _check_field(columns, field, float_type)
-        for field in FIELDS
-        if field in columns.fields
-    }
-    _check_required(columns, checked)
-    sizes = {
-        "state": _check_ids(columns, checked, "state", num_states),
-        "action": _check_ids(columns, checked, "action", num_actions),
-    }
-    _check_policies(columns, checked)
-    behavior = logged_log_prob(columns, checked, "behavior")
-    target = logged_log_prob(columns, checked, "target")
-    log_ratio = checked.get("log_ratio")
-    if log_ratio is None and behavior is not None and target is not None:
-        log_ratio = log_ratio_of(target, behavior, float_type)
-
-    longest = int(columns.lengths.max())
-    padded = num_steps or (bucket_length(longest) if bucket else longest)
-    if len(columns.lengths) * padded > MOST_CELLS:
-        raise ValueError(
-            f"{columns.name('episode')}: {len(columns.lengths)} trajectories, padded to the "
-            f"longest, {padded} steps, are more cells than fit; cut the longest"
-        )
-    mask = np.arange(padded) < columns.lengths[:, None]
-
-    def pad(column: np.ndarray | None, kind: Any = float_type):
-        if column is None:
-            return None
-        cells = np.zeros(mask.shape + column.shape[1:], kind)
-        cells[mask] = column
-        return jnp.asarray(cells)
-
-    return TrajectoryBatch(
-        reward=pad(checked["reward"]),  # pyright: ignore[reportArgumentType]
-        mask=jnp.asarray(mask),
-        log_ratio=pad(log_ratio),
-        action=pad(checked["action"], np.int32),
-        state=pad(checked.get("state"), np.int32),
-        observation=pad(checked.get("observation")),
-        target_probs=pad(checked.get("target_probs")),
-        behavior_probs=pad(checked.get("behavior_probs")),
-        behavior_log_prob=pad(behavior),
-        num_states=sizes["state"],
-        num_actions=sizes["action"],
-    )
 
 
 def log_ratio_of(target: np.ndarray, behavior: np.ndarray, float_type: np.dtype) -> np.ndarray:
@@ -194,11 +140,9 @@ def check_numbers(columns: Columns, field: str) -> np.ndarray:
     return column.astype(np.float64)
 
 
-def _check_field(columns: Columns, field: str, float_type: np.dtype) -> np.ndarray:
-    column = check_numbers(columns, field)
-    if field in INTEGER_FIELDS:
-        return _check_integers(columns, field, column)
-    column = column.astype(np.float64)
+def check_floats(columns: Columns, field: str, float_type: np.dtype) -> np.ndarray:
+    """The column in float64, every value being one that the field may have."""
+    column = check_numbers(columns, field).astype(np.float64)
     columns.fail_where(field, np.isnan(column), lambda _: "NaN")
     if field == "log_ratio":
         columns.fail_where(
@@ -232,63 +176,8 @@ def _is_real(entry: Any) -> bool:
     return True
 
 
-def _check_integers(columns: Columns, field: str, column: np.ndarray) -> np.ndarray:
-    if column.dtype.kind == "f":
-        column = column.astype(np.float64)
-        columns.fail_where(field, np.isnan(column), lambda _: "NaN")
-        columns.fail_where(
-            field,
-            np.isinf(column) | (column != np.floor(column)),
-            lambda i: f"{column[i]} is not an integer",
-        )
-    columns.fail_where(field, column < 0, lambda i: f"{column[i]} is negative")
-    columns.fail_where(field, column > LARGEST_ID, lambda i: f"{column[i]} is too large an id")
-    return column.astype(np.int32)
-
-
-def _check_required(columns: Columns, checked: Mapping[str, np.ndarray]) -> None:
-    for field in ("reward", "action"):
-        if field not in checked:
-            raise ValueError(f"{columns.name(field)}: missing")
-    if "state" not in checked and "observation" not in checked:
-        raise ValueError(
-            f"{columns.name('state')}: missing, and so is {columns.name('observation')}; "
-            "one of the two is needed"
-        )
-    has_behavior = {"behavior_prob", "behavior_probs", "log_ratio"} & checked.keys()
-    if "target_prob" in checked and "target_probs" not in checked and not has_behavior:
-        raise ValueError(
-            f"{columns.name('behavior_prob')}: missing, and needed beside the target's probability"
-        )
-
-
-def _check_ids(
-    columns: Columns, checked: Mapping[str, np.ndarray], field: str, given: int | None
-) -> int:
-    """How many ids there are: as given, as wide as the policies, or as seen."""
-    if given is not None and not (isinstance(given, numbers.Integral) and given > 0):
-        raise ValueError(f"num_{field}s: expected a positive integer, got {given!r}")
-    if field not in checked:
-        return 0
-    column, number = checked[field], given
-    if field == "action":
-        for policy in ("behavior_probs", "target_probs"):
-            if policy in checked:
-                width = checked[policy].shape[1]
-                if number is not None and width != number:
-                    raise ValueError(
-                        f"{columns.name(policy)}: {width} actions where {number} are expected"
-                    )
-                number = width
-    if number is None:
-        return int(column.max()) + 1
-    columns.fail_where(
-        field, column >= number, lambda i: f"{column[i]} is not below the number of ids, {number},"
-    )
-    return int(number)
-
-
-def _check_policies(columns: Columns, checked: Mapping[str, np.ndarray]) -> None:
+def check_policies(columns: Columns, checked: Mapping[str, np.ndarray]) -> None:
+    """Probabilities of all actions sum to 1."""
     for field in ("behavior_probs", "target_probs"):
         if field in checked:
             sums = checked[field].sum(1)

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.io.build import to_batch
 from osiris_jax.io.columns import (
     FIELDS,
+    FLAG_FIELDS,
     WIDE_FIELDS,
     Columns,
     as_array,
     odd_step,
     place_by_lengths,
     suggest,
-    to_batch,
 )
 
 PLURALS = {"state": "states", "action": "actions", "reward": "rewards"}
@@ -35,12 +36,15 @@ def from_episodes(
     """A batch from a list of episodes of any lengths.
 
     Args:
-      episodes: a dict for each episode, with one entry per step under `states` (integer ids) or
-        `observations` (vectors) or both, `actions`, `rewards`, and the ratios: `behavior_prob`
-        and `target_prob` of the action taken, or `log_ratio`, or `behavior_probs` and
-        `target_probs` of all actions. Without ratios, add them later by `with_policies`.
-      num_states: number of state ids; by default the largest + 1.
-      num_actions: number of action ids; by default the policies' width or the largest + 1.
+      episodes: a dict for each episode, with one entry per step under `states` (integer ids, or
+        text) or `observations` (vectors) or both, `actions` (likewise), `rewards`, and the ratios:
+        `behavior_prob` and `target_prob` of the action taken, or `log_ratio`, or `behavior_probs`
+        and `target_probs` of all actions. Without ratios, add them later by `with_policies`; a
+        missing `behavior_prob` can be fitted by `fit_behavior`. `truncated`, for the episode or
+        for each of its steps (the last counts), says that the log ends though it had not ended.
+      num_states: number of state ids; by default the largest + 1, or as many as there are where
+        they are sparse (see `TrajectoryBatch.state_labels`).
+      num_actions: number of action ids; by default the policies' width, or likewise.
       dtype: float32 or float64; by default JAX's.
       bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
 
@@ -54,7 +58,9 @@ def from_episodes(
     if not isinstance(episodes, Sequence | np.ndarray) or not len(episodes):
         raise ValueError("episodes: expected a list of at least one episode")
     keys = _common_keys(episodes)
-    ragged = {key: [_entries(e[key], key, i) for i, e in enumerate(episodes)] for key in keys}
+    ragged = {
+        key: [_entries(_per_step(e, key), key, i) for i, e in enumerate(episodes)] for key in keys
+    }
     lengths = _common_lengths(ragged)
     columns = Columns(
         {KEYS[key]: _join(parts, key) for key, parts in ragged.items()},
@@ -78,6 +84,15 @@ def _common_keys(episodes: Sequence[Mapping[str, Any]]) -> list[str]:
             lacking = i if key in episodes[0] else 0
             raise ValueError(f"{key}: missing at trajectory {lacking}, present at others")
     return list(episodes[0])
+
+
+def _per_step(episode: Mapping[str, Any], key: str) -> Any:
+    """The entry; a flag of the whole episode becomes one of each step."""
+    value = episode[key]
+    if KEYS[key] in FLAG_FIELDS and not isinstance(value, str) and np.ndim(value) == 0:
+        steps = next((episode[name] for name in ("rewards", "actions") if name in episode), ())
+        return [value] * (len(steps) if np.ndim(steps) else 0)
+    return value
 
 
 def _entries(value: Any, key: str, trajectory: int) -> np.ndarray:

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from osiris_jax.files import TooLarge, check_unpacked
+from osiris_jax.labels import plain_integer
+from osiris_jax.memory import check_fits
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -31,6 +35,7 @@ FOREIGN = {
 }
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 HEAD = 4096
+PIECE = 2**24
 LONGEST_MESSAGE = 500
 
 
@@ -41,12 +46,13 @@ class Source:
     Attributes:
       kind: the format, one of the values of `EXTENSIONS`.
       names: the columns there are.
-      read: from names to columns: pandas series (text as categories), or arrays of any rank.
+      read: from names, and those among them that are ids, to columns: pandas series (text as
+        categories), or arrays of any rank. Ids are never read as floats.
     """
 
     kind: str
     names: tuple[str, ...]
-    read: Callable[[Sequence[str]], dict[str, Any]]
+    read: Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
 
 
 class Refused(ValueError):
@@ -112,7 +118,7 @@ def _refuse_foreign(head: bytes) -> None:
 def _guarded(read: Callable[[], Any], kind: str) -> Any:
     try:
         return read()
-    except Refused:
+    except (Refused, TooLarge):
         raise
     except Exception as error:  # a damaged file fails in many ways
         what = one_line(error) or type(error).__name__
@@ -127,18 +133,38 @@ def _open_parquet(path: str | Path, kind: str) -> Source:
 
     names = tuple(pq.read_schema(path).names)
 
-    def read(wanted: Sequence[str]) -> dict[str, Any]:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
         with pq.ParquetFile(path) as file:
-            return _arrow_columns(file.read(columns=list(wanted)), wanted)
+            rows = file.metadata.num_rows
+            _check_fits(8 * rows * len(wanted), f"reading its {rows:,} rows")
+            return _arrow_columns(file.read(columns=list(wanted)), wanted, ids)
 
-    return Source(kind, names, lambda wanted: _guarded(lambda: read(wanted), kind))
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+
+
+def _check_fits(needed: int, what: str) -> None:
+    try:
+        check_fits(needed, what, "split the file")
+    except ValueError as error:
+        raise TooLarge(str(error)) from None
+
+
+def _unzipped(path: str | Path) -> bytes:
+    """The content of a .gz, unpacked piece by piece, so that one without end is noticed."""
+    parts, size = [], 0
+    with gzip.open(path) as file:
+        while part := file.read(PIECE):
+            size += len(part)
+            _check_fits(size, "unpacking it")
+            parts.append(part)
+    return b"".join(parts)
 
 
 def _open_csv(path: str | Path, kind: str) -> Source:
     import pyarrow as pa
     from pyarrow import csv
 
-    data = gzip.decompress(Path(path).read_bytes()) if "compressed" in kind else None
+    data = _unzipped(path) if "compressed" in kind else None
     if data is not None:
         if not data:
             raise Refused("the compressed file is empty")
@@ -153,37 +179,53 @@ def _open_csv(path: str | Path, kind: str) -> Source:
     with csv.open_csv(stream(), parse_options=parsing) as reader:
         names = tuple(reader.schema.names)
 
-    def read(wanted: Sequence[str]) -> dict[str, Any]:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
         table = csv.read_csv(
             stream(),
             parse_options=parsing,
             convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(ids, pa.binary()),
                 include_columns=list(wanted),
                 null_values=MISSING,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
-        return _arrow_columns(table, wanted)
+        found = _arrow_columns(table, wanted, ids)
+        return found | {name: _as_integers(found[name]) for name in ids}
 
-    return Source(kind, names, lambda wanted: _guarded(lambda: read(wanted), kind))
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+
+
+def _as_integers(texts: Any) -> Any:
+    """Ids of a file without types: integers, if every one is written as an integer is."""
+    labels = texts.cat.categories
+    whole = all(plain_integer(label) and len(label) < 19 for label in labels)
+    if not whole or texts.hasnans or not len(labels):
+        return texts
+    import pandas as pd
+
+    return pd.Series(labels.to_numpy(dtype=object).astype(np.int64)[texts.cat.codes.to_numpy()])
 
 
 def _delimiter(header: bytes) -> str:
     return max(",;\t", key=lambda sign: header.count(sign.encode()))
 
 
-def _arrow_columns(table: pa.Table, wanted: Sequence[str]) -> dict[str, Any]:
-    return {name: _arrow_column(table.column(name), name) for name in wanted}
+def _arrow_columns(table: pa.Table, wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+    return {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
 
 
-def _arrow_column(column: pa.ChunkedArray, name: str) -> Any:
+def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
     import pyarrow as pa
     import pyarrow.types as kinds
 
     kind = column.type
     if kinds.is_dictionary(kind):
         column = column.cast(kind.value_type)
+        kind = column.type
+    if is_id and (kinds.is_decimal(kind) or kinds.is_binary(kind)):
+        column = _as_text(column, name)
         kind = column.type
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
         return column.cast(pa.string()).dictionary_encode().to_pandas()
@@ -204,6 +246,15 @@ def _arrow_column(column: pa.ChunkedArray, name: str) -> Any:
     if kinds.is_binary(kind):
         raise Refused(f"{name}: bytes that are not text in UTF-8")
     raise Refused(f"{name}: a column of {kind}, where numbers or text are expected")
+
+
+def _as_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise Refused(f"{name}: bytes that are not text in UTF-8") from None
 
 
 def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
@@ -229,11 +280,13 @@ def _open_npz(path: str | Path, kind: str) -> Source:
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         names = tuple(archive.files)
 
-    def read(wanted: Sequence[str]) -> dict[str, Any]:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        del ids  # arrays have types
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            check_unpacked(archive.zip, wanted)
             return {name: _numpy_column(_entry(archive, name), name) for name in wanted}
 
-    return Source(kind, names, lambda wanted: _guarded(lambda: read(wanted), kind))
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
 
 
 def _entry(archive: Any, name: str) -> np.ndarray:

@@ -24,6 +24,8 @@ ALIASES = {
     "target_prob": "target_probability target_propensity evaluation_prob eval_prob e_prob t_prob "
     "prob_e pi_e",
     "log_ratio": "logratio log_rho log_importance_ratio",
+    "truncated": "truncation truncations is_truncated timeout timeouts time_out timed_out censored "
+    "is_censored cut_off cutoff",
     "mask": "",
     "lengths": "",
 }

@@ -30,7 +30,9 @@ def from_minari(
     """A batch from a Minari data set (Younis et al. 2024) with discrete actions.
 
     Minari keeps no propensities: give the behaviour policy, or fit it by `fit_behavior`. The
-    observation after the last step is left out.
+    observation after the last step is left out. Ids of discrete spaces count from 0, wherever
+    these start. An episode whose last step is a truncation is
+    marked in `batch.truncated`.
 
     Args:
       dataset: a `MinariDataset`, or the id of one on this machine; nothing is downloaded.
@@ -93,4 +95,5 @@ def _episode(episode: Any, observe: Callable[[Any], Any], first_action: int) -> 
         "states" if observed.ndim == 1 else "observations": observed,
         "actions": np.asarray(episode.actions).reshape(-1) - first_action,
         "rewards": np.asarray(episode.rewards),
+        "truncated": bool(np.asarray(episode.truncations)[-1]),
     }

@@ -5,19 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.files import read_arrays
 from osiris_jax.io.annotate import annotated
+from osiris_jax.io.ask import read_labels
+from osiris_jax.io.formats import one_line
 from osiris_jax.io.guess import Say
+from osiris_jax.labels import Labels, is_text, shown
 from osiris_jax.policies import EpsilonGreedy, Tabular
 
 
 def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Tabular:
-    """The policy in an .npz: what `save_network` wrote, or one array of probabilities.
+    """The policy in an .npz: what `save_network` wrote, or a table of probabilities.
 
     Args:
       path: of a Q-network, read as epsilon-greedy; or of a table [state, action], called `table`
-        or the only array there is.
+        or the only array there is. Beside it `states` and `actions` say what rows and columns are
+        called: needed for a log that calls its own by text, allowed for one with integers.
       epsilon: of a network: the probability of a uniformly random action.
 
     Raises:
@@ -30,14 +36,30 @@ def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Ta
         from osiris_jax.networks import load_network
 
         return EpsilonGreedy(load_network(path), epsilon)
+    named = {name: arrays.pop(name) for name in ("states", "actions") if name in arrays}
     table = arrays.get("table", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if table is None or table.ndim != 2 or table.dtype.kind not in "fiu":
-        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+        found = ", ".join(
+            f"{one_line(name)} {array.shape} of {array.dtype}" for name, array in arrays.items()
+        )
         raise ValueError(
             f"{path}: expected a saved network, or a table of probabilities [state, action] "
-            f"called `table`; there is {found}"
+            f"called `table`; there is {found or 'nothing'}"
         )
-    return Tabular(table)
+    labels = {
+        name: _labels(array, table.shape[axis], f"{path}: {name}")
+        for axis, name in enumerate(("states", "actions"))
+        if (array := named.get(name)) is not None
+    }
+    return Tabular(table, **labels)
+
+
+def _labels(array: np.ndarray, number: int, name: str) -> Labels:
+    if array.shape != (number,):
+        raise ValueError(f"{name}: shape {array.shape}, where the table has {number}")
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "backslashreplace")
+    return read_labels(array.tolist(), name)
 
 
 def with_given_policies(
@@ -57,7 +79,8 @@ def with_given_policies(
         maker = _opened(batch, behavior, epsilons[1], "behavior", say)
         batch = annotated(batch, target=policy, behavior=maker, ratios=False)
     if batch.log_ratio is None:
-        lacking = "target" if policy is None and batch.target_probs is None else "behavior"
+        told = (policy, batch.target_probs, batch.target_log_prob)
+        lacking = "target" if all(one is None for one in told) else "behavior"
         say(_LACKING[lacking])
     return batch
 
@@ -74,9 +97,9 @@ def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say:
     opened = load_policy(policy, epsilon=epsilon)
     if isinstance(opened, Tabular):
         states, actions = opened.table.shape
-        say(f"{name}: {policy}, a table of {states} states and {actions} actions, looked up by id")
-        # the table itself, whose lookup names what is wrong
-        return opened.table
+        how = "looked up by id" if opened.states is None else "matched by name"
+        say(f"{name}: {policy}, a table of {states} states and {actions} actions, {how}")
+        return opened
     network: Any = opened.q
     width = len(network.scale)
     if batch.observation is None:
@@ -86,5 +109,8 @@ def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say:
             f"{name}: the network in {policy} reads {width} numbers, "
             f"an observation has {batch.observation.shape[-1]}"
         )
-    say(f"{name}: {policy}, a Q-network, epsilon-greedy with epsilon {epsilon:g}")
+    order = ""
+    if batch.action_labels is not None and is_text(batch.action_labels):
+        order = f", its outputs taken to be in the order of ids: {shown(batch.action_labels)}"
+    say(f"{name}: {policy}, a Q-network, epsilon-greedy with epsilon {epsilon:g}{order}")
     return opened

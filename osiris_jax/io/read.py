@@ -11,14 +11,15 @@ import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.io.arrays import from_arrays
-from osiris_jax.io.columns import INTEGER_FIELDS, WIDE_FIELDS
-from osiris_jax.io.formats import Source, one_line, open_source
+from osiris_jax.io.build import read_flag
+from osiris_jax.io.columns import FLAG_FIELDS, INTEGER_FIELDS, WIDE_FIELDS
+from osiris_jax.io.formats import MISSING, Source, one_line, open_source
 from osiris_jax.io.guess import Say, as_tuple, choose_columns, listed
 from osiris_jax.io.policy_files import with_given_policies
 from osiris_jax.io.table import numbers, rows_to_batch
+from osiris_jax.labels import is_text, shown
 
 PADDED_ONLY = ("mask", "lengths")
-ALL_WORDS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +29,15 @@ class Log:
     Attributes:
       batch: the data.
       columns: for each field the file's column, or the tuple of columns of a vector.
-      labels: for `state` and `action`, if the file holds text: what each id was called.
+      labels: for `state` and `action`, if ids are not the file's own integers: what each was
+        called (the same as `batch.state_labels` and `batch.action_labels`).
       episodes: for each trajectory what its episode was called; empty where there are no names.
       notes: what was guessed or changed, a line each.
     """
 
     batch: TrajectoryBatch
     columns: Mapping[str, str | tuple[str, ...]]
-    labels: Mapping[str, tuple[str, ...]]
+    labels: Mapping[str, tuple[Any, ...]]
     episodes: tuple[Any, ...]
     notes: tuple[str, ...]
 
@@ -43,7 +45,7 @@ class Log:
 def read_log(path: str | Path, **options: Any) -> TrajectoryBatch:
     """A batch from a file with one row per step: Parquet, CSV (also .csv.gz) or NumPy's .npz.
 
-    The same as `load_log(path, **options).batch`, which also keeps the labels.
+    The same as `load_log(path, **options).batch`, which also keeps the names of the episodes.
 
     Example:
       >>> oj.read_log("log.parquet", columns={"episode": "patient_id"}, say=print)
@@ -69,8 +71,11 @@ def load_log(
     """A log from a file with one row per step, with the names of its states, actions and episodes.
 
     Columns are those of `from_dataframe`; common other names are guessed, and `say` is told. Text
-    in `state` or `action` becomes ids in sorted order. Only the columns needed are read, and
-    nothing is ever unpickled. An .npz holds the columns as arrays, or the arrays of `from_arrays`.
+    in `state` or `action` becomes ids in sorted order, and so do sparse integers;
+    `batch.state_labels` and `batch.action_labels` say which is which. Text that is written as
+    integers are is integers; "007" is text. Episodes are told apart as the file writes them. Only
+    the columns needed are read, and nothing is ever unpickled. An .npz holds the columns as
+    arrays, or the arrays of `from_arrays`.
 
     Args:
       path: the file; its name ends in .parquet, .csv, .csv.gz, .tsv or .npz.
@@ -82,8 +87,9 @@ def load_log(
       behavior: the policy that made the log, likewise.
       epsilon: of a target read from a Q-network.
       behavior_epsilon: of a behaviour policy read from one.
-      num_states: number of state ids; by default the largest + 1.
-      num_actions: number of action ids; by default the policies' width or the largest + 1.
+      num_states: number of state ids; by default the largest + 1, or as many as there are where
+        they are sparse.
+      num_actions: number of action ids; by default the policies' width, or likewise.
       dtype: float32 or float64; by default JAX's.
       bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
       say: called with a line of text for every guess.
@@ -108,10 +114,13 @@ def load_log(
         if source.kind != ".npz":
             chosen = {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
         _require(source, chosen, "reward")
-        data = source.read([name for of in chosen.values() for name in as_tuple(of)])
+        ids = [n for field in ("episode", *INTEGER_FIELDS) for n in as_tuple(chosen.get(field, ()))]
+        data = source.read([name for of in chosen.values() for name in as_tuple(of)], ids)
+        chosen = _without_odd_flags(chosen, columns or {}, data, note)
         padded = source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2
         read = _padded if padded else _long
         log = read(source, chosen, data, sizes | ({} if padded else {"bucket": bucket}), note)
+        log = dataclasses.replace(log, labels=_labels(log.batch, note))
     except ValueError as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
     epsilons = (epsilon, behavior_epsilon)
@@ -148,18 +157,14 @@ def _long(
     _require(source, chosen, "episode")
     _require(source, chosen, "action")
     _check_lengths(chosen, data)
-    labels: dict[str, tuple[str, ...]] = {}
     fields: dict[str, np.ndarray] = {}
     for field, of in chosen.items():
         if field in WIDE_FIELDS:
             fields[field] = _matrix([data[name] for name in as_tuple(of)], of)
-        elif field in INTEGER_FIELDS:
-            fields[field], found = _ids(_column(data, of), field, note)
-            labels |= {field: found} if found else {}
+        elif field in (*INTEGER_FIELDS, *FLAG_FIELDS):
+            fields[field] = numbers(_column(data, of))
         elif field not in ("episode", "step"):
             fields[field] = _numeric(_column(data, of))
-    for field, found in labels.items():
-        options[f"num_{field}s"] = options[f"num_{field}s"] or len(found)
     episode = _column(data, chosen["episode"])
     if len(episode) and episode.is_unique and len(episode) > 1:
         note(f"episode: every value of {chosen['episode']} is different, so each episode is a step")
@@ -170,7 +175,33 @@ def _long(
         name=lambda field: _called(field, chosen),
         **options,
     )
-    return Log(batch, chosen, labels, tuple(episodes), ())
+    return Log(batch, chosen, {}, tuple(episodes), ())
+
+
+def _labels(batch: TrajectoryBatch, note: Say) -> dict[str, tuple[Any, ...]]:
+    """What the file calls states and actions where ids are others; and a note of each."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for field, labels in (("state", batch.state_labels), ("action", batch.action_labels)):
+        if labels is not None:
+            found[field] = labels
+            what = "labels" if is_text(labels) else "sparse ids"
+            note(f"{field}: {len(labels)} {what} became ids in sorted order: {shown(labels)}")
+    return found
+
+
+def _without_odd_flags(
+    chosen: dict[str, Any], told: Mapping[str, Any], data: Mapping[str, Any], note: Say
+) -> dict[str, Any]:
+    """Without a column that was taken for flags by its name alone, and holds something else."""
+    for field in FLAG_FIELDS:
+        of = chosen.get(field)
+        if of in (None, field) or field in told:
+            continue
+        values = np.unique(np.asarray(data[of]).astype(str))
+        if not all(read_flag(value) is not None or value in MISSING for value in values):
+            note(f"{field}: {of} holds other things than true and false, and is not read")
+            chosen = {name: column for name, column in chosen.items() if name != field}
+    return chosen
 
 
 def _called(field: str, chosen: Mapping[str, Any]) -> str:
@@ -187,7 +218,10 @@ def _column(data: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_lengths(chosen: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    rows = len(data[chosen["reward"]])
+    reward = data[chosen["reward"]]
+    if np.ndim(reward) == 0:
+        raise ValueError(f"{chosen['reward']}: a single number, where one per row is expected")
+    rows = len(reward)
     for name, column in data.items():
         if np.ndim(column) == 0 or len(column) != rows:
             size = f"{len(column)} rows" if np.ndim(column) else "no rows"
@@ -216,24 +250,6 @@ def _parsed(texts: Any) -> np.ndarray:
     import pandas as pd
 
     return np.asarray(pd.to_numeric(texts, errors="coerce"), np.float64)
-
-
-def _ids(series: Any, field: str, note: Say) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Ids, and what they were called if the column is text."""
-    import pandas as pd
-
-    if not isinstance(series.dtype, pd.CategoricalDtype):
-        return numbers(series), ()
-    texts = series.cat.categories
-    if not np.isnan(_parsed(texts)).all():  # a mixture is more likely a slip than names
-        return _numeric(series), ()
-    labels = sorted(map(str, texts))
-    place = {label: number for number, label in enumerate(labels)}
-    of_code = np.array([*(place[str(text)] for text in texts), np.nan])
-    shown = ", ".join(f"{number} = {label}" for number, label in enumerate(labels[:ALL_WORDS]))
-    more = f" and {len(labels) - ALL_WORDS} more" if len(labels) > ALL_WORDS else ""
-    note(f"{field}: {len(labels)} labels became ids in sorted order: {shown}{more}")
-    return of_code[series.cat.codes.to_numpy()], tuple(labels)
 
 
 def _matrix(parts: list[Any], of: str | tuple[str, ...]) -> np.ndarray:

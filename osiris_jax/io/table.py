@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.io.build import to_batch
 from osiris_jax.io.columns import (
+    FLAG_FIELDS,
     FLOAT_FIELDS,
     INTEGER_FIELDS,
     Columns,
     Place,
     check_numbers,
-    to_batch,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +40,13 @@ def from_dataframe(
       table: columns `episode` (any label), `step` (integers without gaps within an episode),
         `state` or `obs_0`, `obs_1`, ... or both, `action`, `reward`, and the ratios:
         `behavior_prob` and `target_prob` of the action taken, or `log_ratio`, or
-        `behavior_prob_0`, ... and `target_prob_0`, ... of all actions. Other columns are ignored.
+        `behavior_prob_0`, ... and `target_prob_0`, ... of all actions; `truncated` (true in an
+        episode's last row: the log ends though the episode had not). Other columns are ignored.
+        States and actions are whole numbers or text, which is numbered in sorted order.
         Trajectories are numbered in the order in which their episodes first appear.
-      num_states: number of state ids; by default the largest + 1.
-      num_actions: number of action ids; by default the policies' width or the largest + 1.
+      num_states: number of state ids; by default the largest + 1, or as many as there are where
+        they are sparse (see `TrajectoryBatch.state_labels`).
+      num_actions: number of action ids; by default the policies' width, or likewise.
       dtype: float32 or float64; by default JAX's.
       bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
 
@@ -56,6 +60,11 @@ def from_dataframe(
 
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"table: expected a pandas DataFrame, got a {type(table).__name__}")
+    if table.columns.nlevels > 1:
+        raise ValueError(
+            f"table: its columns have {table.columns.nlevels} levels; give it plain names, "
+            "as by table.columns = [...]"
+        )
     for name in ("episode", "step"):
         if name not in table.columns:
             raise ValueError(f"{name}: missing column; there are {_listed(table)}")
@@ -64,7 +73,7 @@ def from_dataframe(
         raise ValueError(f"{twice}: this column appears twice")
     fields = {
         field: numbers(table[field])
-        for field in (*INTEGER_FIELDS, *FLOAT_FIELDS)
+        for field in (*INTEGER_FIELDS, *FLOAT_FIELDS, *FLAG_FIELDS)
         if field in table.columns
     }
     for field, prefix in WIDE_PREFIX.items():
@@ -105,6 +114,7 @@ def rows_to_batch(
 
     if not len(episode):
         raise ValueError(f"{name('episode')}: the table has no rows")
+    _check_floats(episode, name("episode"))
     try:
         trajectory, episodes = pd.factorize(episode)
     except TypeError as error:
@@ -132,6 +142,17 @@ def rows_to_batch(
     return to_batch(columns, **options), pd.Index(episodes)
 
 
+def _check_floats(episode: Any, name: str) -> None:
+    """Above 2^53 floats skip integers: two episodes may have become one before we see them."""
+    if getattr(episode.dtype, "kind", "") != "f":
+        return
+    for row in np.flatnonzero(np.abs(episode.to_numpy(np.float64, na_value=np.nan)) >= 2**53):
+        raise ValueError(
+            f"{name}: {episode.iloc[row]} at row {row} is a float, which cannot tell large ids "
+            "apart; keep ids as whole numbers or text"
+        )
+
+
 def _listed(table: pd.DataFrame) -> str:
     return ", ".join(map(str, table.columns)) or "none"
 
@@ -139,7 +160,7 @@ def _listed(table: pd.DataFrame) -> str:
 def numbers(series: Any) -> np.ndarray:
     """The column as NumPy numbers, pandas' missing values as NaN; text stays text."""
     categories = getattr(series.dtype, "categories", None)
-    if categories is not None and categories.dtype.kind in "fiu":
+    if categories is not None and categories.dtype.kind in "fiu" and _exact(categories):
         # by code: one entry after another would take a second for a million
         values = np.append(categories.to_numpy(dtype=np.float64), np.nan)
         return values[series.cat.codes.to_numpy()]
@@ -148,6 +169,10 @@ def numbers(series: Any) -> np.ndarray:
             return series.to_numpy(dtype=np.float64, na_value=np.nan)
         return series.to_numpy()
     return series.to_numpy(dtype=object)
+
+
+def _exact(categories: Any) -> bool:
+    return categories.dtype.kind == "f" or not len(categories) or categories.max() < 2**53
 
 
 def _steps(series: Any, place: Place, name: Callable[[str], str]) -> np.ndarray:

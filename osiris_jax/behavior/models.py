@@ -113,18 +113,21 @@ def logistic(
     inputs = jnp.concatenate([rows, jnp.ones((len(rows), 1), rows.dtype)], axis=1)
     start = jnp.zeros((inputs.shape[1], num_actions), rows.dtype)
 
+    def times(weights: Array) -> Array:
+        return jnp.matmul(inputs, weights, precision=lax.Precision.HIGHEST)
+
     def fit(number: Array) -> tuple[Array, Array]:
         used = _seen(fold, number, folds).astype(rows.dtype)
 
         def loss(weights: Array) -> Array:
-            log_probs = jax.nn.log_softmax(inputs @ weights)
+            log_probs = jax.nn.log_softmax(times(weights))
             taken = jnp.take_along_axis(log_probs, action[:, None], 1)[:, 0]
             return (smoothing / 2 * (weights**2).sum() - (used * taken).sum()) / used.sum()
 
         return _minimise(loss, start, iterations)
 
     weights, converged = jax.vmap(fit)(jnp.arange(folds))
-    return Fitted(_by_fold(lambda w: inputs @ w, weights, fold, num_actions), converged)
+    return Fitted(_by_fold(times, weights, fold, num_actions), converged)
 
 
 def _seen(fold: Int[Array, " step"], number: Array, folds: int) -> Bool[Array, " step"]:

@@ -86,7 +86,7 @@ def lagged_welch(
         window = _window(blocks, paths, width, discount)
         value = _seen_from(visit, origin, paths, window, first, batch.num_states)
         pvalue = welch_of_visits(visit._replace(value=value), batch.num_states, ddof=ddof)
-        return decide(pvalue, undecided)
+        return decide(pvalue, undecided, visit.unknown)
 
     firsts, widths = (jnp.array(column) for column in zip(*bins, strict=True))
     return lax.map(pvalues, (firsts, widths))

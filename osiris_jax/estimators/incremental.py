@@ -89,6 +89,11 @@ def _tie_tolerance(dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
+def _least_square(dtype) -> float:
+    """A mean of squares below which some of them, or their rounding, may have vanished."""
+    return 2.0**10 * float(jnp.finfo(dtype).tiny)
+
+
 def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  # noqa: F821
     """Mean over trajectories and what remains, both exact where all values are equal."""
     from_first = x - x[:1]
@@ -144,9 +149,10 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Boo
         within = allowed & (score <= best * (1 + _tie_tolerance(score.dtype)) + rounding)
         chosen = jnp.max(jnp.where(within, cut, 0), axis=0)
         mean = jnp.take_along_axis(first, chosen[None], axis=0)[0]
-        # an error that overflows would admit every cut
-        known = jnp.isfinite(best[0]) & jnp.isfinite(jnp.where(allowed, rounding, 0)).all(0)
-        return Choice(chosen, mean), known
+        # an error that overflows would admit every cut, and so would squares that vanish
+        vanishing = (second < _least_square(score.dtype)) & (weighted[:, 0] != 0).any(1)[None]
+        unknown = allowed & (vanishing | ~jnp.isfinite(rounding))
+        return Choice(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
     choice, known = blocked(rows, by_row)

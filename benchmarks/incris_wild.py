@@ -1,11 +1,11 @@
-"""INCRIS on wild data sets against long double: is any value further off than its float type explains?
+"""INCRIS on wild data sets against long double: is a value further off than its type explains?
 
     python benchmarks/incris_wild.py [data sets, by default 2000]
 
-Ratios from e^-50 to e^50, zeros, rewards of three sizes, five shapes, both float types. The choice of a cut
-is not continuous, so a cut is judged by its exact score: it may exceed the best one's by documented ties and
-rounding, which is 1 unit; and the mean there by rounding alone. An estimate may be NaN or infinite only
-where one of its means cannot be represented.
+Ratios from e^-50 to e^50, zeros, rewards of three sizes, five shapes, both float types. The choice
+of a cut is not continuous, so a cut is judged by its exact score: it may exceed the best one's by
+documented ties and rounding, which is 1 unit; and the mean there by rounding alone. An estimate may
+be NaN or infinite only where one of its means cannot be represented.
 """
 
 import importlib
@@ -57,7 +57,7 @@ def judge(seed, float_type):
 def main():
     """Prints a row for each float type."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else DATA_SETS
-    print("| float type | data sets | illegal cuts | worst score | worst mean | NaN or inf | of these wrongly |")
+    print("| float type | data sets | illegal cuts | score | mean | not finite | wrongly |")
     print("|---|---|---|---|---|---|---|")
     for float_type in ("float32", "float64"):
         start, total, worst = time.perf_counter(), Counter(), Counter()

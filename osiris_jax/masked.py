@@ -180,7 +180,7 @@ def clip_weights(log_weight: Float[Array, "*shape"], clip) -> Float[Array, "*sha
     return jnp.minimum(log_weight, jnp.log(jnp.asarray(clip, log_weight.dtype)))
 
 
-def headroom(*values: Float[Array, "*shape"]) -> Float[Array, ""]:
+def headroom(*values: Array) -> Float[Array, ""]:
     """1, or the power of two by which to divide the values lest sums over them overflow."""
     size = max(value.size for value in values)
     room = 2.0 ** (math.ceil(math.log2(size)) + 3)

@@ -8,7 +8,6 @@ with one fold, every fit sees all steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax, random
 from jaxtyping import Bool, Float, Int, Key
 
+from osiris_jax.compiled import compiled
 from osiris_jax.qhat.neural import draw
 
 
@@ -56,7 +56,7 @@ def marginals(counts: Int[Array, "fold state action"], dtype: Any) -> Float[Arra
     return (visits + 1) / (visits.sum(-1, keepdims=True) + visits.shape[-1])
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "dtype"))
+@compiled(static_argnames=("folds", "num_actions", "dtype"))
 def action_shares(
     action: Int[Array, " step"],
     fold: Int[Array, " step"],
@@ -70,7 +70,7 @@ def action_shares(
     return marginals(training_counts(jnp.zeros_like(action), action, fold, **sizes), dtype)
 
 
-@partial(jax.jit, static_argnames=("folds", "num_states", "num_actions"))
+@compiled(static_argnames=("folds", "num_states", "num_actions"))
 def tabular(
     state: Int[Array, " step"],
     action: Int[Array, " step"],
@@ -94,7 +94,7 @@ def tabular(
     return Fitted(jnp.log(probs[fold, state]), jnp.ones(folds, bool))
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "iterations"))
+@compiled(static_argnames=("folds", "num_actions", "iterations"))
 def logistic(
     rows: Float[Array, "step dim"],
     action: Int[Array, " step"],
@@ -176,7 +176,7 @@ def _minimise(loss: Callable, start: Array, iterations: int) -> tuple[Array, Arr
     return weights, jnp.abs(slope).max() <= stalled
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "hidden", "steps", "minibatch"))
+@compiled(static_argnames=("folds", "num_actions", "hidden", "steps", "minibatch"))
 def network(
     key: Key[Array, ""],
     rows: Float[Array, "step dim"],

@@ -116,4 +116,4 @@ def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Floa
     return jnp.sum(jnp.where(share > 0, share * value, 0))
 
 
-OF_WEIGHTS = {"is": is_of_weights, "wis": wis_of_weights, "phwis": phwis_of_weights}
+OF_WEIGHTS = {importance_sampling: is_of_weights, wis: wis_of_weights, phwis: phwis_of_weights}

@@ -20,9 +20,11 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax import compose, masked
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimate import Plan, follow
+from osiris_jax.estimators import as_defined
 from osiris_jax.intervals.welch import Sizes, Visited, pvalues_by_counts, visited
 from osiris_jax.options import Options
-from osiris_jax.relevance import omit, relevant
+from osiris_jax.relevance import RELEVANCE, omit, relevant
+from osiris_jax.relevance.tests import oracle, welch
 
 
 def mean_return(count, log_weight, value, **_: Any) -> Float[Array, ""]:
@@ -75,7 +77,7 @@ class Recipe:
     """What is static about one estimator: its label, the names of its plan, and its form."""
 
     label: str
-    names: tuple[tuple[str, str | None], ...]
+    names: tuple[tuple[str, Any], ...]
     by_counts: bool
 
     @property
@@ -83,9 +85,13 @@ class Recipe:
         return dict(self.names)["estimator"] or ""
 
     @property
+    def relevance(self) -> str:
+        return dict(self.names)["relevance"] or ""
+
+    @property
     def tests_again(self) -> bool:
         """Whether Welch's test is made again from the counts."""
-        return self.by_counts and dict(self.names)["relevance"] == "welch"
+        return self.by_counts and self.relevance == "welch"
 
     def plan(self, arguments: tuple) -> Plan:
         return Plan(arguments, dict(self.names))
@@ -100,11 +106,14 @@ def _has_form(plan: Plan, fits: bool) -> bool:
     names, (_, max_kept, _, for_test, _) = plan.names, plan.arguments
     if names["estimator"] not in BY_COUNTS or names["method"] is not None:
         return False
-    if names["relevance"] in (None, "oracle"):
+    if not as_defined(names["estimator"]):
+        return False
+    if names["relevance"] is None or RELEVANCE[names["relevance"]] is oracle:
         return True
     usual = {"classes": "ratio", "leave_one_out": False, "folds": 0}
     return (
         names["relevance"] == "welch"
+        and RELEVANCE["welch"] is welch
         and names["estimator"] in BY_WEIGHT
         and max_kept is None
         and fits
@@ -160,7 +169,7 @@ def prepare(
             assert sizes is not None
             by_state = _by_state(batch, sizes, for_test) if by_state is None else by_state
         elif for_test is not None:
-            evidence = compose.gather(batch, "is", "oracle", **for_test.keywords)
+            evidence = compose.gather(batch, "is", one.relevance, **for_test.keywords)
             log_ratio = omit(log_ratio, compose.steps_at(batch, evidence, level, max_kept))
         parts[one.label] = _parts(batch, log_ratio, one.estimator, **for_estimator.keywords)
     return Prepared(parts, by_state)

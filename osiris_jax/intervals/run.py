@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
 from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimate import DEFAULT_RELEVANCE, Plan, check_batch, follow, plan_estimate
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.intervals import checks
@@ -321,12 +320,12 @@ def _joined(parts: list[dict[str, np.ndarray]], number: int | None = None) -> di
     return {label: np.concatenate([part[label] for part in parts])[:number] for label in parts[0]}
 
 
-_by_group = jax.jit(trajectories_by_group)
-_prepare = jax.jit(prepare, static_argnames=("recipes", "sizes"))
-_values = jax.jit(values_of_rows, static_argnames="recipes")
-_terms = jax.jit(terms, static_argnames="estimator")
+_by_group = compiled(trajectories_by_group)
+_prepare = compiled(prepare, static_argnames=("recipes", "sizes"))
+_values = compiled(values_of_rows, static_argnames="recipes")
+_terms = compiled(terms, static_argnames="estimator")
 
 
-@partial(jax.jit, static_argnames="number")
+@compiled(static_argnames="number")
 def _draw(key: Array, numbers: Array, *, number: int) -> Array:
     return draw_rows(key, numbers, number)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import watched
 from osiris_jax.relevance.samples import Visits, scale_to_unit, visits, weigh_by_state
 from osiris_jax.relevance.tests import decide, welch_of_visits
 
@@ -92,7 +93,7 @@ def lagged_welch(
     return lax.map(pvalues, (firsts, widths))
 
 
-RELEVANCE_BY_LAG = {"welch": lagged_welch}
+RELEVANCE_BY_LAG = watched({"welch": lagged_welch})
 
 
 class _Paths(NamedTuple):

@@ -58,7 +58,7 @@ def as_defined(estimator: str | Callable[..., Any]) -> bool:
     return isinstance(estimator, str) and ESTIMATORS[estimator] is _AS_DEFINED.get(estimator)
 
 
-def parse_name(name: str) -> tuple[str, bool]:
+def parse_name(name: Any) -> tuple[str, bool]:
     """The registry name behind what a user types, and whether it asks for omission.
 
     "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).

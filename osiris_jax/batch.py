@@ -25,7 +25,8 @@ class TrajectoryBatch:
 
     Axes are [traj, time] first; under `vmap` a leading [trial] axis may be present. What
     stands in padded cells never matters, not even NaN. Build one with `from_episodes`,
-    `from_dataframe` or `from_arrays`, which check every value; the constructor checks nothing.
+    `from_dataframe` or `from_arrays`, which check every value; the constructor checks shapes and
+    types alone, and so may be called under `jit`, `vmap` and `grad`, see docs/jax.md.
     `batch[rows]` is a part of it.
 
     The last six fields say what the log calls things and where it comes from. They are no part
@@ -74,6 +75,11 @@ class TrajectoryBatch:
     truncated: np.ndarray | None = None
     fitted: str | None = None
     all_actions: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises a ValueError that names the field whose shape or type cannot be right."""
+        if _is_data(self):
+            _check_fields(self)
 
     @property
     def lengths(self) -> Array:
@@ -135,6 +141,60 @@ class TrajectoryBatch:
             f"TrajectoryBatch({shape} steps, num_states={self.num_states}, "
             f"num_actions={self.num_actions}, {self.reward.dtype}{without}{''.join(named)})"
         )
+
+
+_ARRAYS = (Array, np.ndarray, jax.ShapeDtypeStruct)
+_KINDS = {
+    "reward": ("f", "real numbers"),
+    "mask": ("b", "booleans, True for a real step"),
+    "log_ratio": ("f", "real numbers"),
+    "action": ("iu", "integer ids"),
+    "state": ("iu", "integer ids"),
+    "observation": ("f", "real numbers"),
+    "target_probs": ("f", "probabilities"),
+    "behavior_probs": ("f", "probabilities"),
+    "behavior_log_prob": ("f", "real numbers"),
+    "target_log_prob": ("f", "real numbers"),
+}
+_BY_ACTION = ("target_probs", "behavior_probs")
+_WITH_AXIS = {"observation": "dim", **dict.fromkeys(_BY_ACTION, "action")}
+
+
+def _is_data(batch: TrajectoryBatch) -> bool:
+    """Whether this is a data set, and not one of the trees that JAX makes of it.
+
+    Those have axes of `vmap`, placeholders, or whatever a function mapped over the fields returns.
+    """
+    reward = batch.reward
+    if not isinstance(reward, _ARRAYS) or len(reward.shape) < 2:
+        return False
+    whole = reward.dtype.kind in "iu" and getattr(batch.mask, "dtype", None) == np.bool_
+    return whole or jnp.issubdtype(reward.dtype, jnp.floating)
+
+
+def _check_fields(batch: TrajectoryBatch) -> None:
+    """By static shapes and types only, for values may be traced."""
+    steps = batch.reward.shape[-2:]
+    for name, (kind, meaning) in _KINDS.items():
+        value = getattr(batch, name)
+        # the derivative by what is no real number has a type of its own
+        if not isinstance(value, _ARRAYS) or value.dtype == jax.dtypes.float0:
+            continue
+        found = "f" if jnp.issubdtype(value.dtype, jnp.floating) else value.dtype.kind
+        if found not in kind:
+            raise ValueError(f"{name}: expected {meaning}, got {value.dtype}")
+        axes, last = value.shape, _WITH_AXIS.get(name)
+        # axes in front are of data sets, and under `vmap` some fields may be the same in all
+        if (axes[-3:-1] if last else axes[-2:]) != steps:
+            expected = "x".join(map(str, steps)) + (f"x[{last}]" if last else "")
+            raise ValueError(
+                f"{name}: expected shape {expected}, as `reward` has it, got {tuple(axes)}"
+            )
+        if name in _BY_ACTION and batch.num_actions and axes[-1] != batch.num_actions:
+            raise ValueError(f"{name}: {axes[-1]} columns, but num_actions={batch.num_actions}")
+    for name, number in (("state", batch.num_states), ("action", batch.num_actions)):
+        if isinstance(getattr(batch, name), _ARRAYS) and number < 1:
+            raise ValueError(f"num_{name}s: expected the number of {name} ids, got {number}")
 
 
 _REMEDY = {

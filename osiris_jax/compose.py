@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from osiris_jax import selection
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.estimators import function_of, name_of
 from osiris_jax.estimators.trajectory import OF_WEIGHTS
 from osiris_jax.options import keywords
 from osiris_jax.relevance import (
@@ -42,12 +42,15 @@ class Evidence(NamedTuple):
     by_lag: bool
 
 
-def is_by_lag(estimator: str) -> bool:
+Estimator = str | Callable[..., Any]
+
+
+def is_by_lag(estimator: Estimator) -> bool:
     """Whether the estimator omits by lag: it takes a map `theta` of lags and states."""
-    return "theta" in keywords(ESTIMATORS[estimator])
+    return "theta" in keywords(function_of(estimator))
 
 
-def test_for(estimator: str, test: str) -> Callable[..., Any]:
+def test_for(estimator: Estimator, test: str) -> Callable[..., Any]:
     """The test's function, for an estimator that omits by state or by lag.
 
     Raises:
@@ -60,12 +63,12 @@ def test_for(estimator: str, test: str) -> Callable[..., Any]:
     if not is_by_lag(estimator):
         return RELEVANCE[test]
     if test not in RELEVANCE_BY_LAG:
-        known = ", ".join(RELEVANCE_BY_LAG)
-        raise ValueError(f"relevance: {test!r} has no form by lag, as `{estimator}` needs: {known}")
+        known, name = ", ".join(RELEVANCE_BY_LAG), name_of(estimator)
+        raise ValueError(f"relevance: {test!r} has no form by lag, as `{name}` needs: {known}")
     return RELEVANCE_BY_LAG[test]
 
 
-def gather(batch: TrajectoryBatch, estimator: str, test: str, **options: Any) -> Evidence:
+def gather(batch: TrajectoryBatch, estimator: Estimator, test: str, **options: Any) -> Evidence:
     """The test's evidence from this data set."""
     function = test_for(estimator, test)
     return Evidence(function(batch, **options), test in THRESHOLDS, is_by_lag(estimator))
@@ -91,7 +94,7 @@ def steps_at(batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None) -
 
 def value_at(
     batch: TrajectoryBatch,
-    estimator: str,
+    estimator: Estimator,
     evidence: Evidence,
     level,
     *,
@@ -99,8 +102,8 @@ def value_at(
     **options: Any,
 ) -> Float[Array, ""]:
     """The estimate after omission at this level; NaN where the evidence is not a number."""
-    function = ESTIMATORS[estimator]
-    log_ratio = batch.require("log_ratio", f"`{estimator}` after omission")
+    function = function_of(estimator)
+    log_ratio = batch.require("log_ratio", f"`{name_of(estimator)}` after omission")
     if evidence.by_lag:
         value = function(batch, log_ratio, theta=map_at(evidence, level), **options)
     else:
@@ -116,12 +119,12 @@ def _unless_failed(evidence: Evidence, value: Array) -> Array:
 
 
 def values_at(
-    batch: TrajectoryBatch, estimator: str, evidence, levels, *, max_kept=None, **options: Any
+    batch: TrajectoryBatch, estimator: Estimator, evidence, levels, *, max_kept=None, **options: Any
 ) -> Array:
     """[level] the estimates at all levels."""
-    if estimator in OF_WEIGHTS and max_kept is None:
+    of_weights = OF_WEIGHTS.get(function_of(estimator))
+    if of_weights is not None and max_kept is None:
         log_weight = log_weights_at(batch, evidence, levels)
-        of_weights = OF_WEIGHTS[estimator]
         value = jax.vmap(lambda weights: of_weights(batch, weights, **options))(log_weight)
         return _unless_failed(evidence, value)
 
@@ -152,7 +155,7 @@ def log_weights_at(
 
 def choose(
     batch: TrajectoryBatch,
-    estimator: str,
+    estimator: Estimator,
     evidence: Evidence,
     levels: Float[Array, " level"],
     *,
@@ -183,7 +186,7 @@ def choose(
         steps = jax.vmap(lambda level: steps_at(batch, evidence, level, max_kept))(levels)
     candidates = selection.Candidates(
         batch=batch,
-        estimator=estimator,
+        estimator=name_of(estimator),
         value=values(batch, evidence),
         maps=maps,
         keep=steps,

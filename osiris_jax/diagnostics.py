@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, random
@@ -14,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import compose, masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimate import DEFAULT_RELEVANCE, check_batch
 from osiris_jax.options import Options, bind, refuse_unknown, traced
 from osiris_jax.relevance import THRESHOLDS, omit
@@ -151,7 +150,7 @@ def omission_diagnostics(
     )
 
 
-@partial(jax.jit, static_argnames=("relevance", "resamples"))
+@compiled(static_argnames=("relevance", "resamples"))
 def _omission(
     batch: TrajectoryBatch,
     level: Array,

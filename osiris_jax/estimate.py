@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators import ESTIMATORS, WITHOUT_RATIOS, parse_name
+from osiris_jax.compiled import compiled
+from osiris_jax.estimators import WITHOUT_RATIOS, function_of, name_of, parse_name
 from osiris_jax.options import Options, bind, refuse_unknown, traced
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 
@@ -23,7 +22,7 @@ METHODS = (selection.AUTO, *selection.SELECTION)
 
 def estimate(
     batch: TrajectoryBatch,
-    estimator: str,
+    estimator: compose.Estimator,
     *,
     relevance: str | None = None,
     alpha: Any = 0.05,
@@ -44,7 +43,8 @@ def estimate(
 
     Args:
       batch: the data, with ratios; [traj, time].
-      estimator: a name in `ESTIMATORS`, "osiris-<name>", "osiris" or "osirwis".
+      estimator: a name in `ESTIMATORS`, "osiris-<name>", "osiris" or "osirwis"; or a function like
+        those in `ESTIMATORS`: `(batch, log_ratio, *, ...options)` to a scalar.
       relevance: a name in `RELEVANCE`; None omits nothing.
       alpha: level of the test in [0, 1]; an array gives one estimate for each entry. "auto", or a
         name in `SELECTION`, chooses it from the data, see `choose_level`.
@@ -84,7 +84,7 @@ def estimate(
 
 def plan_estimate(
     batch: TrajectoryBatch,
-    estimator: str,
+    estimator: compose.Estimator,
     *,
     relevance: str | None = None,
     alpha: Any = 0.05,
@@ -98,7 +98,7 @@ def plan_estimate(
     **options: Any,
 ) -> Plan:
     """The arguments of `estimate`, checked: what to `follow` on this data set and others."""
-    plain_name, omits = parse_name(estimator)
+    plain_name, omits = _parse(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
     level = _level(relevance, alpha, threshold)
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
@@ -114,7 +114,7 @@ def follow(batch: TrajectoryBatch, plan: Plan) -> Array:
 
 def choose_level(
     batch: TrajectoryBatch,
-    estimator: str = "osirwis",
+    estimator: compose.Estimator = "osirwis",
     *,
     method: str = selection.AUTO,
     relevance: str = DEFAULT_RELEVANCE,
@@ -142,7 +142,7 @@ def choose_level(
       >>> choice = oj.choose_level(batch, "osirwis", weighting="none")
       >>> choice.level, choice.value
     """
-    plain_name, _ = parse_name(estimator)
+    plain_name, _ = _parse(estimator)
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
@@ -190,12 +190,17 @@ class Plan(NamedTuple):
     """Arguments of the compiled functions: arrays, and the names that select the code."""
 
     arguments: tuple
-    names: dict[str, str | None]
+    names: dict[str, Any]
+
+
+def _parse(estimator: compose.Estimator) -> tuple[compose.Estimator, bool]:
+    """The plain name, or the function itself, and whether the name asks for omission."""
+    return (estimator, False) if callable(estimator) else parse_name(estimator)
 
 
 def _plan(
     batch: TrajectoryBatch,
-    estimator: str,
+    estimator: compose.Estimator,
     relevance: str | None,
     level: Any,
     levels: Any,
@@ -206,10 +211,10 @@ def _plan(
     """Checks everything before anything is computed."""
     check_batch(batch)
     if estimator not in WITHOUT_RATIOS or relevance is not None:
-        batch.require("log_ratio", f"the estimator `{estimator}`")
+        batch.require("log_ratio", f"the estimator `{name_of(estimator)}`")
     name = "threshold" if relevance in THRESHOLDS else "alpha"
     method = _method(name, level) if relevance is not None else None
-    users: list[Callable] = [ESTIMATORS[estimator]]
+    users: list[Callable] = [function_of(estimator)]
     users += [_test(relevance, estimator)] if relevance is not None else []
     users += [selection.SELECTION[method]] if method is not None else []
     refuse_unknown(options, users)
@@ -239,14 +244,14 @@ def _level(relevance: str | None, alpha: Any, threshold: Any) -> Any:
 
 
 def _refuse_idle(
-    estimator: str, relevance: str | None, method: str | None, options: dict[str, Any]
+    estimator: compose.Estimator, relevance: str | None, method: str | None, options: dict[str, Any]
 ) -> None:
     """Raises a ValueError for an option that this combination would silently ignore."""
     by_lag = compose.is_by_lag(estimator)
     for name, idle, reason in (
         ("levels", method is None, 'only where a level is chosen, as by alpha="auto"'),
         ("max_kept", relevance is None, "without `relevance` nothing is omitted"),
-        ("max_kept", by_lag, f"`{estimator}` omits by lag, not the whole ratio of a step"),
+        ("max_kept", by_lag, f"`{name_of(estimator)}` omits by lag, not a step's whole ratio"),
         ("theta", relevance is not None, f"found by `{relevance}`; give one of the two"),
     ):
         if options.get(name) is not None and idle:
@@ -265,7 +270,7 @@ def _method(name: str, level: Any) -> str | None:
 _NAMES = ("estimator", "relevance", "method")
 
 
-@partial(jax.jit, static_argnames=_NAMES)
+@compiled(static_argnames=_NAMES)
 def _estimate(
     batch: TrajectoryBatch,
     level: Array,
@@ -274,21 +279,21 @@ def _estimate(
     for_test: Options | None,
     for_method: Options | None,
     *,
-    estimator: str,
+    estimator: compose.Estimator,
     relevance: str | None,
     method: str | None,
 ) -> Array:
     del for_method, method
     if relevance is None or for_test is None:
         log_ratio = jnp.zeros_like(batch.reward) if batch.log_ratio is None else batch.log_ratio
-        return ESTIMATORS[estimator](batch, log_ratio, **for_estimator.keywords)
+        return function_of(estimator)(batch, log_ratio, **for_estimator.keywords)
     evidence = compose.gather(batch, estimator, relevance, **for_test.keywords)
     options = {"max_kept": max_kept, **for_estimator.keywords}
     values = compose.values_at(batch, estimator, evidence, level.ravel(), **options)
     return values.reshape(level.shape)
 
 
-@partial(jax.jit, static_argnames=_NAMES)
+@compiled(static_argnames=_NAMES)
 def _choose(
     batch: TrajectoryBatch,
     levels: Array,
@@ -297,7 +302,7 @@ def _choose(
     for_test: Options,
     for_method: Options,
     *,
-    estimator: str,
+    estimator: compose.Estimator,
     relevance: str,
     method: str,
 ) -> selection.Choice:
@@ -317,12 +322,12 @@ def _choose(
     )
 
 
-@partial(jax.jit, static_argnames=("test",))
+@compiled(static_argnames="test")
 def _pvalues(batch: TrajectoryBatch, for_test: Options, *, test: str) -> Any:
     return RELEVANCE[test](batch, **for_test.keywords)
 
 
-def _test(name: str, estimator: str = "is") -> Callable[..., Any]:
+def _test(name: str, estimator: compose.Estimator = "is") -> Callable[..., Any]:
     return compose.test_for(estimator, name)
 
 

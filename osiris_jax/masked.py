@@ -1,11 +1,13 @@
 """Masked sums in log space: the few reductions from which every estimator is made.
 
 Conventions: `mask` is True at real steps; padded cells may hold anything, NaN included.
-A ratio of zero is a log-ratio of -inf and makes every product over it -inf.
+A ratio of zero is a log-ratio of -inf and makes every product over it -inf. A log-ratio of NaN or
+inf at a real step is no ratio at all: every product over it is NaN, and so is what is made of it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -99,7 +101,7 @@ def total(x: Float[Array, "*batch time"]) -> Float[Array, "*batch"]:
         half = -(-x.shape[-1] // 2)
         padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 2 * half - x.shape[-1])])
         x, error = two_sum(padded[..., :half], padded[..., half:])
-        lost = lost + error.sum(-1)
+        lost = lost + jnp.where(jnp.isfinite(x), error, 0).sum(-1)
     return x.sum(-1) + lost
 
 
@@ -130,9 +132,24 @@ def running_sum(
 def split_zeros(
     log_ratio: Float[Array, "traj time"], mask: Bool[Array, "traj time"]
 ) -> tuple[Float[Array, "traj time"], Bool[Array, "traj time"]]:
-    """Log-ratios made finite (0 in padding and at ratios of zero), and where the ratio is zero."""
+    """Log-ratios, 0 in the padding and at ratios of zero, and where the ratio is zero."""
     zero = mask & jnp.isneginf(log_ratio)
-    return fill(mask & ~zero, log_ratio), zero
+    return fill(mask & ~zero, known(log_ratio)), zero
+
+
+def known(log_ratio: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Log-ratios, NaN where one is infinite: no behaviour policy takes an action of chance 0."""
+    return jnp.where(log_ratio < jnp.inf, log_ratio, jnp.nan)
+
+
+def unknown(log_ratio: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Bool[Array, ""]:
+    """Whether the log-ratio of some real step is NaN or inf."""
+    return jnp.any(mask & ~(log_ratio < jnp.inf))
+
+
+def product(log_weight: Array, has_zero: Array) -> Array:
+    """The log of a product, some factors of which may be zero or, as NaN, unknown."""
+    return jnp.where(has_zero & ~jnp.isnan(log_weight), -jnp.inf, log_weight)
 
 
 def log_weights(
@@ -140,7 +157,7 @@ def log_weights(
 ) -> Float[Array, " traj"]:
     """log rho_{1:T}, the log of the product of all ratios of a trajectory."""
     finite, zero = split_zeros(log_ratio, mask)
-    return jnp.where(zero.any(-1), -jnp.inf, total(finite))
+    return product(total(finite), zero.any(-1))
 
 
 def running_log_weights(
@@ -153,7 +170,7 @@ def running_log_weights(
         has_zero = time <= jnp.where(zero, time, -1).max(1, keepdims=True)
     else:
         has_zero = time >= jnp.where(zero, time, time.size).min(1, keepdims=True)
-    return jnp.where(has_zero, -jnp.inf, running_sum(finite, reverse=reverse))
+    return product(running_sum(finite, reverse=reverse), has_zero)
 
 
 def clip_weights(log_weight: Float[Array, "*shape"], clip) -> Float[Array, "*shape"]:
@@ -161,6 +178,16 @@ def clip_weights(log_weight: Float[Array, "*shape"], clip) -> Float[Array, "*sha
     if clip is None:
         return log_weight
     return jnp.minimum(log_weight, jnp.log(jnp.asarray(clip, log_weight.dtype)))
+
+
+def headroom(*values: Array) -> Float[Array, ""]:
+    """1, or the power of two by which to divide the values lest sums over them overflow."""
+    size = max(value.size for value in values)
+    room = 2.0 ** (math.ceil(math.log2(size)) + 3)
+    dtype = values[0].dtype
+    largest = jnp.stack([jnp.max(jnp.abs(value)) for value in values]).max()
+    exceeds = largest > float(jnp.finfo(dtype).max) / room
+    return jnp.where(exceeds, jnp.asarray(room, dtype), jnp.ones((), dtype))
 
 
 def discounts(steps: int, discount, dtype) -> Float[Array, " time"]:
@@ -185,19 +212,23 @@ def returns_to_go(
 def scaled_sum(
     log_weight: Float[Array, "*shape"], value: Float[Array, "*shape"]
 ) -> Float[Array, ""]:
-    """sum of exp(log_weight) * value over all axes, finite wherever the result is representable."""
-    counts = (value != 0) & (log_weight > -jnp.inf)
+    """sum of exp(log_weight) * value over all axes, finite wherever the result is representable.
+
+    A weight that is NaN makes the sum NaN, also beside a value of 0.
+    """
+    counts = (value != 0) & ~jnp.isneginf(log_weight)
     shift = jnp.max(jnp.where(counts, log_weight, -jnp.inf))
     shift = lax.stop_gradient(jnp.where(jnp.isfinite(shift), shift, 0))
     relative = jnp.exp(jnp.where(counts, log_weight - shift, 0))
     root = jnp.exp(shift / 2)
-    return jnp.sum(jnp.where(counts, value * relative, 0)) * root * root
+    found = jnp.sum(jnp.where(counts, value * relative, 0)) * root * root
+    return jnp.where(jnp.isnan(log_weight).any(), jnp.nan, found)
 
 
 def weighted_mean(
     log_weight: Float[Array, " traj"], value: Float[Array, " traj"]
 ) -> Float[Array, ""]:
-    """sum of w * value / sum of w, NaN where all weights are zero.
+    """sum of w * value / sum of w, NaN where all weights are zero or one is NaN.
 
     Measured from the value of the heaviest item, so that a constant comes out exactly.
     """

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jax import Array
+from jax import Array, lax
 
 from osiris_jax.files import read_arrays, write_arrays
 
@@ -30,7 +30,8 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for number, width in enumerate(self.widths):
-            x = nn.Dense(width)(nn.relu(x) if number else x)
+            dense = nn.Dense(width, precision=lax.Precision.HIGHEST)
+            x = dense(nn.relu(x) if number else x)
         return x
 
 

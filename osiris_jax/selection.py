@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import empirical, masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import watched
 from osiris_jax.relevance import omit
 
 AUTO = "auto"
@@ -198,7 +199,7 @@ def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "res
     return jnp.where(known, values, jnp.mean(values, 0, keepdims=True, where=known))
 
 
-SELECTION = {"model": model, "lepski": lepski, "bootstrap": bootstrap}
+SELECTION = watched({"model": model, "lepski": lepski, "bootstrap": bootstrap})
 
 
 def choose(

@@ -237,9 +237,9 @@ def marginalised(data, discount, count_pairs):
             total += LD(discount) ** t * mass[state] * ratio * reward / states.count(state)
             count = pairs.count((state, target)) if count_pairs else states.count(state)
             following[target] = following.get(target, LD(0)) + mass[state] * ratio / count
-        if t + 1 < horizon(data):
-            norm = sum(following.values())
-            mass = {state: quotient(value, norm) for state, value in following.items()}
+        norm = sum(following.values())
+        mass = {state: quotient(value, norm) for state, value in following.items()}
+        total = total if norm != 0 else LD(np.nan)
     return float(total)
 
 

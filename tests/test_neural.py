@@ -387,7 +387,7 @@ def test_bad_options_are_named(option, value):
 def test_missing_fields_are_named():
     batch = make(0)
     with pytest.raises(ValueError, match="`log_ratio`"):
-        nn_q(batch.replace(log_ratio=None))
+        nn_q(batch.replace(log_ratio=None), weighting="to-go")
     with pytest.raises(ValueError, match="`observation`"):
         nn_q(batch.replace(observation=None), inputs="observation")
     with pytest.raises(ValueError, match="`action`"):

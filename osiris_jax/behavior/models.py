@@ -8,7 +8,6 @@ with one fold, every fit sees all steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax, random
 from jaxtyping import Bool, Float, Int, Key
 
+from osiris_jax.compiled import compiled
 from osiris_jax.qhat.neural import draw
 
 
@@ -56,7 +56,7 @@ def marginals(counts: Int[Array, "fold state action"], dtype: Any) -> Float[Arra
     return (visits + 1) / (visits.sum(-1, keepdims=True) + visits.shape[-1])
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "dtype"))
+@compiled(static_argnames=("folds", "num_actions", "dtype"))
 def action_shares(
     action: Int[Array, " step"],
     fold: Int[Array, " step"],
@@ -70,7 +70,7 @@ def action_shares(
     return marginals(training_counts(jnp.zeros_like(action), action, fold, **sizes), dtype)
 
 
-@partial(jax.jit, static_argnames=("folds", "num_states", "num_actions"))
+@compiled(static_argnames=("folds", "num_states", "num_actions"))
 def tabular(
     state: Int[Array, " step"],
     action: Int[Array, " step"],
@@ -94,7 +94,7 @@ def tabular(
     return Fitted(jnp.log(probs[fold, state]), jnp.ones(folds, bool))
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "iterations"))
+@compiled(static_argnames=("folds", "num_actions", "iterations"))
 def logistic(
     rows: Float[Array, "step dim"],
     action: Int[Array, " step"],
@@ -113,18 +113,21 @@ def logistic(
     inputs = jnp.concatenate([rows, jnp.ones((len(rows), 1), rows.dtype)], axis=1)
     start = jnp.zeros((inputs.shape[1], num_actions), rows.dtype)
 
+    def times(weights: Array) -> Array:
+        return jnp.matmul(inputs, weights, precision=lax.Precision.HIGHEST)
+
     def fit(number: Array) -> tuple[Array, Array]:
         used = _seen(fold, number, folds).astype(rows.dtype)
 
         def loss(weights: Array) -> Array:
-            log_probs = jax.nn.log_softmax(inputs @ weights)
+            log_probs = jax.nn.log_softmax(times(weights))
             taken = jnp.take_along_axis(log_probs, action[:, None], 1)[:, 0]
             return (smoothing / 2 * (weights**2).sum() - (used * taken).sum()) / used.sum()
 
         return _minimise(loss, start, iterations)
 
     weights, converged = jax.vmap(fit)(jnp.arange(folds))
-    return Fitted(_by_fold(lambda w: inputs @ w, weights, fold, num_actions), converged)
+    return Fitted(_by_fold(times, weights, fold, num_actions), converged)
 
 
 def _seen(fold: Int[Array, " step"], number: Array, folds: int) -> Bool[Array, " step"]:
@@ -173,7 +176,7 @@ def _minimise(loss: Callable, start: Array, iterations: int) -> tuple[Array, Arr
     return weights, jnp.abs(slope).max() <= stalled
 
 
-@partial(jax.jit, static_argnames=("folds", "num_actions", "hidden", "steps", "minibatch"))
+@compiled(static_argnames=("folds", "num_actions", "hidden", "steps", "minibatch"))
 def network(
     key: Key[Array, ""],
     rows: Float[Array, "step dim"],

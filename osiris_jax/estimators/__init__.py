@@ -5,6 +5,10 @@ log-ratios are an argument of their own so that any estimator can be given some 
 zero: that is OSIRIS. To add one, write the function and add its line here.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+from osiris_jax.compiled import watched
 from osiris_jax.estimators.conditional import rcis
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.incremental import incris
@@ -13,22 +17,25 @@ from osiris_jax.estimators.marginal import mis
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, wis
 
-ESTIMATORS = {
-    "mc": mc,
-    "is": importance_sampling,
-    "wis": wis,
-    "pdis": pdis,
-    "cwpdis": cwpdis,
-    "phwis": phwis,
-    "incris": incris,
-    "mis": mis,
-    "rcis": rcis,
-    "dr": dr,
-    "wdr": wdr,
-    "dm": dm,
-    "stepwise": stepwise,
-    "stepwise-dr": stepwise_dr,
-}
+ESTIMATORS: dict[str, Callable[..., Any]] = watched(
+    {
+        "mc": mc,
+        "is": importance_sampling,
+        "wis": wis,
+        "pdis": pdis,
+        "cwpdis": cwpdis,
+        "phwis": phwis,
+        "incris": incris,
+        "mis": mis,
+        "rcis": rcis,
+        "dr": dr,
+        "wdr": wdr,
+        "dm": dm,
+        "stepwise": stepwise,
+        "stepwise-dr": stepwise_dr,
+    }
+)
+_AS_DEFINED = dict(ESTIMATORS)
 
 WITHOUT_RATIOS = ("mc", "dm")
 
@@ -36,11 +43,28 @@ OMISSION_PREFIX = "osiris-"
 OMISSION_SHORT = {"osiris": "osiris-is", "osirwis": "osiris-wis"}
 
 
-def parse_name(name: str) -> tuple[str, bool]:
+def function_of(estimator: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The estimator of this name, or the function given in place of one."""
+    return ESTIMATORS[estimator] if isinstance(estimator, str) else estimator
+
+
+def name_of(estimator: str | Callable[..., Any]) -> str:
+    """What to call it in a message."""
+    return estimator if isinstance(estimator, str) else getattr(estimator, "__name__", "function")
+
+
+def as_defined(estimator: str | Callable[..., Any]) -> bool:
+    """Whether the name stands for what this package defines, and not for what a user put there."""
+    return isinstance(estimator, str) and ESTIMATORS[estimator] is _AS_DEFINED.get(estimator)
+
+
+def parse_name(name: Any) -> tuple[str, bool]:
     """The registry name behind what a user types, and whether it asks for omission.
 
     "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).
     """
+    if not isinstance(name, str):
+        raise ValueError(f"estimator: expected a name such as 'wis', got {name!r}")
     long = OMISSION_SHORT.get(name, name)
     plain = long.removeprefix(OMISSION_PREFIX)
     if plain not in ESTIMATORS:
@@ -54,4 +78,4 @@ def parse_name(name: str) -> tuple[str, bool]:
     return plain, omits
 
 
-__all__ = ["ESTIMATORS", "parse_name"]
+__all__ = ["ESTIMATORS", "as_defined", "function_of", "name_of", "parse_name"]

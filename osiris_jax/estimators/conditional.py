@@ -11,10 +11,12 @@ from jaxtyping import Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 
 FOLDS = 5
 
 
+@with_headroom
 def rcis(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
 ) -> Float[Array, ""]:
@@ -34,7 +36,8 @@ def rcis(
 
     expected = jax.vmap(without)(jnp.arange(min(FOLDS, number)))[fold, jnp.arange(number)]
     estimate = masked.scaled_sum(expected, value / number)
-    return jnp.where(jnp.isnan(expected).any(), jnp.nan, estimate)
+    undefined = jnp.isnan(expected).any() | jnp.isnan(log_weight).any()
+    return jnp.where(undefined, jnp.nan, estimate)
 
 
 def _expected_log_weight(

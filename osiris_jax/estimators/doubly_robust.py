@@ -12,9 +12,11 @@ from jaxtyping import Float
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 from osiris_jax.qhat import step_values
 
 
+@with_headroom
 def dr(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -53,6 +55,7 @@ def dr(
     return masked.scaled_sum(jnp.stack([log_weight, log_before]) + log_discount, parts)
 
 
+@with_headroom
 def wdr(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -79,6 +82,7 @@ def wdr(
     return masked.total(mean * masked.discounts(len(mean), discount, batch.dtype))
 
 
+@with_headroom
 def dm(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 
 ROW_BLOCK = 128
 
@@ -31,6 +32,7 @@ class _Paths(NamedTuple):
     reward: Float[Array, "traj time"]
 
 
+@with_headroom
 def incris(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -49,7 +51,8 @@ def incris(
         criterion the MSE of what is averaged.
     """
     mean_reward = choose_cuts(batch, log_ratio, variance=variance).mean
-    return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, batch.dtype))
+    value = masked.total(mean_reward * masked.discounts(len(mean_reward), discount, batch.dtype))
+    return jnp.where(masked.unknown(log_ratio, batch.mask), jnp.nan, value)
 
 
 def choose_cuts(
@@ -77,13 +80,18 @@ def latest_best(
     The best is named apart, for a compiler may compute the scores twice and round them differently,
     so that none equals the minimum.
     """
-    within = score <= slack(score.min(-1, keepdims=True))
+    within = (score < jnp.inf) & (score <= slack(score.min(-1, keepdims=True)))
     last_good = jnp.max(jnp.where(within, jnp.arange(score.shape[-1]), 0), axis=-1)
     return jnp.maximum(last_good, jnp.argmin(score, axis=-1))
 
 
 def _tie_tolerance(dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-4
+
+
+def _least_square(dtype) -> float:
+    """A mean of squares below which some of them, or their rounding, may have vanished."""
+    return 2.0**10 * float(jnp.finfo(dtype).tiny)
 
 
 def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  # noqa: F821
@@ -103,7 +111,7 @@ def _factors_are_safe(paths: _Paths) -> Bool[Array, ""]:
 
 
 def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Bool[Array, ""]]:
-    """The cuts of all rewards, from two matrix products per block of rows; and if all is finite.
+    """The cuts of all rewards, from two matrix products per block of rows; and if all are known.
 
     With u_j = 1 / rho_{1:j} and v_t = rho_{1:t} r_t, B r_t = u_j v_t, so that the means over
     trajectories of B r_t and of its square are products of matrices; mean(A B r_t) is free of
@@ -127,23 +135,28 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Boo
         weighted, *by_column = inputs
         full, bare, bare_variance, time = (x[None] for x in by_column)
         no_ratio = cut == time
-        first, second = jnp.einsum("knc,tkn->kct", powers, weighted) / num_trajectories
+        sums = jnp.einsum("knc,tkn->kct", powers, weighted, precision=lax.Precision.HIGHEST)
+        first, second = sums / num_trajectories
         first = jnp.where(no_ratio, bare, first)
         spread = jnp.where(no_ratio, bare_variance, jnp.maximum(second - first**2, 0))
         split = mean_kept * first
         score = (full - split) ** 2 + variance_share * spread
-        score = jnp.where(cut <= time, score, jnp.inf)
+        allowed = cut <= time
+        score = jnp.where(allowed, score, jnp.inf)
         best = score.min(0, keepdims=True)
         eps = jnp.finfo(score.dtype).eps
         rounding = (64 * eps) ** 2 * (full**2 + split**2) + 8 * eps * second
-        within = score <= best * (1 + _tie_tolerance(score.dtype)) + rounding
+        within = allowed & (score <= best * (1 + _tie_tolerance(score.dtype)) + rounding)
         chosen = jnp.max(jnp.where(within, cut, 0), axis=0)
         mean = jnp.take_along_axis(first, chosen[None], axis=0)[0]
-        return Choice(chosen, mean), jnp.isfinite(best[0])
+        # an error that overflows would admit every cut, and so would squares that vanish
+        vanishing = (second < _least_square(score.dtype)) & (weighted[:, 0] != 0).any(1)[None]
+        unknown = allowed & (vanishing | ~jnp.isfinite(rounding))
+        return Choice(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
-    choice, finite = blocked(rows, by_row)
-    return choice, finite.all() & _factors_are_safe(paths)
+    choice, known = blocked(rows, by_row)
+    return choice, known.all() & _factors_are_safe(paths)
 
 
 def blocked(rows, by_row):

@@ -14,10 +14,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 from osiris_jax.qhat import step_values
 from osiris_jax.relevance.lagged import lag_bins
 
 
+@with_headroom
 def stepwise(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -49,6 +51,7 @@ def stepwise(
     return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, reward.dtype))
 
 
+@with_headroom
 def stepwise_dr(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -96,7 +99,7 @@ def stepwise_dr_from_values(
       v: sum_a pi_e(a|s_t) Q-hat(s_t, a).
     """
     before = lagged_log_weights(batch, log_ratio, theta, exact_lags=exact_lags, first_lag=1)
-    now = masked.fill(batch.mask, log_ratio)
+    now = masked.fill(batch.mask, masked.known(log_ratio))
     kept_now = now
     if theta is not None:
         kept_now = jnp.where(jnp.asarray(theta)[0].astype(bool)[_states(batch)], now, 0)
@@ -155,7 +158,7 @@ def lagged_log_weights(
             bits = max(lags.width for lags in bins[part]).bit_length()
             rows = keep[part], firsts[part], widths[part]
             product, _ = lax.scan(partial(add_bin, bits=bits), product, rows)
-    return jnp.where(product.zero, -jnp.inf, product.log_weight + product.rest)
+    return masked.product(product.log_weight + product.rest, product.zero)
 
 
 def _row_for_each_bin(

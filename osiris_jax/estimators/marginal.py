@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 from osiris_jax.segments import look_up, segment_sum
 
 
@@ -23,6 +24,7 @@ class _Steps(NamedTuple):
     next_place: Int[Array, "time traj"]
 
 
+@with_headroom
 def mis(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
 ) -> Float[Array, ""]:
@@ -32,14 +34,14 @@ def mis(
     value is sum_t gamma^(t-1) sum_i d_t(s_t^i) rho_t^i r_t^i / n_t(s_t^i). Since d_t / n_t is one
     number for all trajectories in the same state, it is carried per trajectory: a step multiplies
     by the ratio, and arriving together in a state averages. A finished trajectory waits in an
-    absorbing state with ratio 1 and reward 0.
+    absorbing state with ratio 1 and reward 0. NaN where all weights of a step are zero.
     """
     state = batch.require("state", "the estimator `mis`")
     absorbing = batch.num_states
     place = masked.fill(batch.mask, state, absorbing)
     next_place = jnp.pad(place[:, 1:], ((0, 0), (0, 1)), constant_values=absorbing)
     steps = _Steps(
-        masked.fill(batch.mask, log_ratio).T,
+        masked.fill(batch.mask, masked.known(log_ratio)).T,
         masked.fill(batch.mask, batch.reward).T,
         next_place.T,
     )
@@ -61,10 +63,10 @@ def _differentiate_in_log_space(num_places: int, steps, changes):
 
 
 def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], Bool[Array, ""]]:
-    """The mean reward of every step, and whether no share came near to vanishing.
+    """The mean reward of every step, NaN where all weights are 0, and whether to trust them.
 
-    A weight of 0 is right where a ratio is 0, and where the share was 0; it is the share's doing
-    if the ratio is not small.
+    They cannot be where a share comes near to vanishing. A weight of 0 is right where a ratio is
+    0, and where the share was 0; it is the share's doing if the ratio is not small.
     """
     dtype = steps.reward.dtype
     least, small = 1e-280 if dtype == jnp.float64 else 1e-30, 1e-6
@@ -81,7 +83,8 @@ def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], B
     total = jnp.sum(weight, axis=1)
     ends = (weight == 0) & ((ratio > small) | (steps.log_ratio == -jnp.inf))
     trusted = jnp.all(ends | (weight > least * jnp.maximum(total, 1)[:, None]))
-    return jnp.sum(weight * steps.reward, axis=1), trusted & jnp.isfinite(total).all()
+    mean = jnp.where(total > 0, jnp.sum(weight * steps.reward, axis=1), jnp.nan)
+    return mean, trusted & jnp.isfinite(total).all()
 
 
 def _mean_by_place(
@@ -100,12 +103,13 @@ def _step_in_log_space(
     log_share: Float[Array, " traj"], now: _Steps, num_places: int
 ) -> tuple[Float[Array, " traj"], Float[Array, ""]]:
     log_weight = log_share + now.log_ratio
-    reward_mean = jnp.sum(jnp.exp(log_weight) * now.reward)
     log_total = jax.nn.logsumexp(log_weight)
+    exists = log_total > -jnp.inf
+    reward_mean = jnp.where(exists, masked.scaled_sum(log_weight, now.reward), jnp.nan)
     peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
     mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
     log_share = jnp.log(mean) + peak - log_total
-    return jnp.where(log_total > -jnp.inf, log_share, jnp.nan), reward_mean
+    return jnp.where(exists, log_share, jnp.nan), reward_mean
 
 
 def _log_uniform(steps: _Steps) -> Float[Array, " traj"]:

@@ -10,8 +10,10 @@ from jaxtyping import Float
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 
 
+@with_headroom
 def pdis(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
@@ -27,6 +29,7 @@ def pdis(
     return masked.scaled_sum(log_weight + log_discount[None], reward)
 
 
+@with_headroom
 def cwpdis(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],

@@ -9,8 +9,10 @@ from jaxtyping import Float
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators.headroom import with_headroom
 
 
+@with_headroom
 def mc(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
 ) -> Float[Array, ""]:
@@ -64,6 +66,7 @@ def phwis(
     )
 
 
+@with_headroom
 def is_of_weights(
     batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
@@ -72,6 +75,7 @@ def is_of_weights(
     return masked.scaled_sum(masked.clip_weights(log_weight, clip), value / len(value))
 
 
+@with_headroom
 def wis_of_weights(
     batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
@@ -80,6 +84,7 @@ def wis_of_weights(
     return masked.weighted_mean(masked.clip_weights(log_weight, clip), value)
 
 
+@with_headroom
 def phwis_of_weights(
     batch: TrajectoryBatch,
     log_weight: Float[Array, " traj"],
@@ -94,6 +99,8 @@ def phwis_of_weights(
     value = masked.returns(batch.reward, batch.mask, discount)
     log_weight = masked.clip_weights(log_weight, clip)
     wis_by_length = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
+    # also of a length whose probability is 0, a weight that is NaN must show
+    wis_by_length = jnp.where(jnp.isnan(log_weight).any(), jnp.nan, wis_by_length)
     if length_probs is None:
         share = jax.ops.segment_sum(jnp.ones_like(value), length, num_lengths) / len(value)
         return _mix(share, wis_by_length)
@@ -109,4 +116,4 @@ def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Floa
     return jnp.sum(jnp.where(share > 0, share * value, 0))
 
 
-OF_WEIGHTS = {"is": is_of_weights, "wis": wis_of_weights, "phwis": phwis_of_weights}
+OF_WEIGHTS = {importance_sampling: is_of_weights, wis: wis_of_weights, phwis: phwis_of_weights}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 
 from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimate import estimate
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.judge import Asked, decimal, of_curve
@@ -79,7 +78,7 @@ def _values(
     return levels[order], values[order]
 
 
-@partial(jax.jit, static_argnames="relevance")
+@compiled(static_argnames="relevance")
 def _kept(
     batch: TrajectoryBatch,
     levels: Array,

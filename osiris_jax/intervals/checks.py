@@ -11,7 +11,9 @@ from jax import Array
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimate import Plan
+from osiris_jax.estimators import as_defined
 from osiris_jax.intervals.methods import INTERVALS, LINEAR, MEANS, NEEDS
 
 SLACK = 1e-5
@@ -44,6 +46,8 @@ def refusal(method: str, plan: Plan, discounted_from: float = 0.0) -> str | None
             "use percentile or bca"
         )
     allowed = LINEAR if method == "t" else MEANS
+    if estimator in allowed and not as_defined(estimator):
+        return f"`{estimator}` was redefined, so its terms are not known; use percentile or bca"
     if estimator not in allowed:
         return f"only {', '.join(allowed)} are means of independent terms; use percentile or bca"
     if method in GUARANTEED and plan.arguments[2].keywords.get("clip") is not None:
@@ -113,7 +117,7 @@ def check_data(
         raise ValueError(f"weight_bound: the data have a weight of {heaviest:.6g}, above it")
 
 
-@jax.jit
+@compiled
 def _extremes(batch: TrajectoryBatch, discount: Array) -> dict[str, Any]:
     """Extremes of returns, of their parts of one sign, and of weights."""
     value = masked.returns(batch.reward, batch.mask, discount)

@@ -20,9 +20,11 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax import compose, masked
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimate import Plan, follow
+from osiris_jax.estimators import as_defined
 from osiris_jax.intervals.welch import Sizes, Visited, pvalues_by_counts, visited
 from osiris_jax.options import Options
-from osiris_jax.relevance import omit, relevant
+from osiris_jax.relevance import RELEVANCE, omit, relevant
+from osiris_jax.relevance.tests import oracle, welch
 
 
 def mean_return(count, log_weight, value, **_: Any) -> Float[Array, ""]:
@@ -33,19 +35,26 @@ def mean_return(count, log_weight, value, **_: Any) -> Float[Array, ""]:
 
 def weighted_sum(count, log_weight, value, **_: Any) -> Float[Array, ""]:
     """`is` of a resample."""
-    return masked.scaled_sum(log_weight, value * (count / count.sum()))
+    return masked.scaled_sum(_counted(count, log_weight), value * (count / count.sum()))
 
 
 def weighted_mean(count, log_weight, value, **_: Any) -> Float[Array, ""]:
     """`wis` of a resample."""
-    return masked.weighted_mean(log_weight + jnp.log(count), value)
+    return masked.weighted_mean(_counted(count, log_weight) + jnp.log(count), value)
+
+
+def _counted(count: Array, log_weight: Array) -> Array:
+    """The log-weights, those of trajectories that the resample lacks being of no weight."""
+    return jnp.where(count > 0, log_weight, -jnp.inf)
 
 
 def by_length(
     count, log_weight, value, *, length, num_lengths: int, length_probs=None, **_: Any
 ) -> Float[Array, ""]:
     """`phwis` of a resample."""
-    means = masked.segment_weighted_mean(log_weight + jnp.log(count), value, length, num_lengths)
+    log_weight = _counted(count, log_weight) + jnp.log(count)
+    means = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
+    means = jnp.where(jnp.isnan(log_weight).any(), jnp.nan, means)
     share = jax.ops.segment_sum(count / count.sum(), length, num_lengths)
     if length_probs is not None:
         known = max(num_lengths, len(length_probs))
@@ -68,7 +77,7 @@ class Recipe:
     """What is static about one estimator: its label, the names of its plan, and its form."""
 
     label: str
-    names: tuple[tuple[str, str | None], ...]
+    names: tuple[tuple[str, Any], ...]
     by_counts: bool
 
     @property
@@ -76,9 +85,13 @@ class Recipe:
         return dict(self.names)["estimator"] or ""
 
     @property
+    def relevance(self) -> str:
+        return dict(self.names)["relevance"] or ""
+
+    @property
     def tests_again(self) -> bool:
         """Whether Welch's test is made again from the counts."""
-        return self.by_counts and dict(self.names)["relevance"] == "welch"
+        return self.by_counts and self.relevance == "welch"
 
     def plan(self, arguments: tuple) -> Plan:
         return Plan(arguments, dict(self.names))
@@ -93,11 +106,14 @@ def _has_form(plan: Plan, fits: bool) -> bool:
     names, (_, max_kept, _, for_test, _) = plan.names, plan.arguments
     if names["estimator"] not in BY_COUNTS or names["method"] is not None:
         return False
-    if names["relevance"] in (None, "oracle"):
+    if not as_defined(names["estimator"]):
+        return False
+    if names["relevance"] is None or RELEVANCE[names["relevance"]] is oracle:
         return True
     usual = {"classes": "ratio", "leave_one_out": False, "folds": 0}
     return (
         names["relevance"] == "welch"
+        and RELEVANCE["welch"] is welch
         and names["estimator"] in BY_WEIGHT
         and max_kept is None
         and fits
@@ -153,7 +169,7 @@ def prepare(
             assert sizes is not None
             by_state = _by_state(batch, sizes, for_test) if by_state is None else by_state
         elif for_test is not None:
-            evidence = compose.gather(batch, "is", "oracle", **for_test.keywords)
+            evidence = compose.gather(batch, "is", one.relevance, **for_test.keywords)
             log_ratio = omit(log_ratio, compose.steps_at(batch, evidence, level, max_kept))
         parts[one.label] = _parts(batch, log_ratio, one.estimator, **for_estimator.keywords)
     return Prepared(parts, by_state)
@@ -188,11 +204,12 @@ def _summed(steps: Steps, discount) -> tuple[Float[Array, " traj"], Float[Array,
     """sum_t gamma^(t-1) r_t rho_{1:t} of each trajectory, as the log of a weight and a value."""
     age = jnp.arange(steps.reward.shape[1], dtype=steps.reward.dtype)
     log_weight = steps.log_weight + xlogy(age, jnp.asarray(discount, age.dtype))[None]
-    counts = (steps.reward != 0) & (log_weight > -jnp.inf)
+    counts = (steps.reward != 0) & ~jnp.isneginf(log_weight)
     peak = jnp.where(counts, log_weight, -jnp.inf).max(1)
     peak = jnp.where(jnp.isfinite(peak), peak, 0)
     relative = jnp.exp(jnp.where(counts, log_weight - peak[:, None], 0))
-    return peak, masked.total(jnp.where(counts, steps.reward * relative, 0))
+    summed = masked.total(jnp.where(counts, steps.reward * relative, 0))
+    return jnp.where(jnp.isnan(log_weight).any(1), jnp.nan, peak), summed
 
 
 def values_of_rows(
@@ -260,7 +277,8 @@ def _kept(
     theta = relevant(pvalue, level).astype(batch.dtype)
     sums = jnp.stack([prepared.by_state.log_ratio.T, prepared.by_state.zeros.T])
     log_weight, zeros = jnp.matmul(theta[None], sums, precision=lax.Precision.HIGHEST)
-    return jnp.where(zeros > 0, -jnp.inf, log_weight), trusted
+    known = ~jnp.isnan(prepared.by_state.log_ratio).any()
+    return jnp.where(zeros > 0, -jnp.inf, log_weight), trusted & known
 
 
 def _by_weight(
@@ -321,7 +339,8 @@ def _weighted_means(
     peak = jnp.take_along_axis(log_weight, heaviest, 0)
     reference = jnp.take_along_axis(value, heaviest, 0)
     weight = jnp.exp(log_weight - jnp.where(jnp.isfinite(peak), peak, 0))
-    columns = (weight, weight * (value - reference), (log_weight > -jnp.inf).astype(value.dtype))
+    weighs = ~jnp.isneginf(log_weight)
+    columns = (weight, weight * (value - reference), weighs.astype(value.dtype))
     norm, excess, weighing = jnp.split(_product(counts, jnp.concatenate(columns, 1)), 3, axis=1)
     needed = asked & (weighing > 0)
 
@@ -330,7 +349,7 @@ def _weighted_means(
         return jnp.where(weighing > 0, mean, jnp.nan)
 
     def one(count: Float[Array, " traj"]) -> Float[Array, " column"]:
-        by_count = log_weight + jnp.log(count)[:, None]
+        by_count = _counted(count[:, None], log_weight) + jnp.log(count)[:, None]
         return jax.vmap(masked.weighted_mean, in_axes=1)(by_count, value)
 
     trusted = jnp.all(~needed | (norm > _least_sum(value.dtype)))
@@ -343,7 +362,7 @@ def _weighted_sums(
     value: Float[Array, " traj"],
 ) -> Float[Array, " resample"]:
     """`weighted_sum` of every resample as one product, or each by itself where weights vanish."""
-    adds = (value != 0) & (log_weight > -jnp.inf)
+    adds = (value != 0) & ~jnp.isneginf(log_weight)
     peak = jnp.max(jnp.where(adds, log_weight, -jnp.inf))
     peak = jnp.where(jnp.isfinite(peak), peak, 0)
     weight = jnp.where(adds, jnp.exp(jnp.where(adds, log_weight, 0) - peak), 0)
@@ -355,6 +374,7 @@ def _weighted_sums(
         return lax.map(lambda count: weighted_sum(count, log_weight, value), counts)
 
     trusted = jnp.all((adding == 0) | (norm > _least_sum(value.dtype)))
+    trusted = trusted & ~jnp.isnan(log_weight).any()
     return lax.cond(trusted, lambda: total * root * root, each)
 
 

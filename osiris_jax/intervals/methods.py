@@ -16,6 +16,8 @@ MEANS = ("mc", "is", "pdis")
 LINEAR = (*MEANS, "wis")
 PRE_SHARE = 20
 GRID = 2.0 ** (np.arange(-80, 81) / 4)
+# of sums of up to 2^30 numbers in float64, pairwise; and a radius a little larger than computed
+ROUNDING, ROOM = 2.0**-48, 1 + 2.0**-40
 
 
 class Interval(NamedTuple):
@@ -36,6 +38,8 @@ class Sample:
       left_out: [..., group] that of the data without each group.
       terms: [..., traj] independent terms of which the estimate is the mean.
       weights: [..., traj] the weight of the return in each term.
+      error, weight_error: [..., traj] how far rounding may have moved each term and each weight;
+        None where it is not known.
       weight_bound: the largest weight that there can be.
       return_bounds: the smallest and the largest return that there can be.
       rounding: relative error of the values.
@@ -47,6 +51,8 @@ class Sample:
     left_out: np.ndarray | None = None
     terms: np.ndarray | None = None
     weights: np.ndarray | None = None
+    error: np.ndarray | None = None
+    weight_error: np.ndarray | None = None
     weight_bound: float | None = None
     return_bounds: tuple[float, float] | None = None
     rounding: float = 2.0**-52
@@ -154,7 +160,7 @@ def hoeffding(sample: Sample, confidence: float) -> Interval:
     low, high = sample.range_of_terms()
     number = _given(sample.terms).shape[-1]
     radius = (high - low) * np.sqrt(np.log(2 / (1 - confidence)) / (2 * number))
-    return _within_returns(sample, _around(sample, np.full(np.shape(sample.value), radius)))
+    return _guaranteed(sample, np.full(np.shape(sample.value), radius))
 
 
 def bernstein(sample: Sample, confidence: float) -> Interval:
@@ -168,16 +174,25 @@ def bernstein(sample: Sample, confidence: float) -> Interval:
     if number < 2:
         radius = np.full(np.shape(sample.value), np.inf)
     else:
-        radius = _radius(terms, sample.range_of_terms(), (1 - confidence) / 2)
-    return _within_returns(sample, _around(sample, radius))
+        bounds, error = sample.range_of_terms(), (1 - confidence) / 2
+        radius = _radius(terms, bounds, error, moved=_moved(sample))
+    return _guaranteed(sample, radius)
 
 
-def _radius(terms: np.ndarray, bounds: tuple[Any, Any], error: float, number=None) -> np.ndarray:
-    """Maurer & Pontil's one-sided radius of the mean of `number` terms like these."""
+def _radius(
+    terms: np.ndarray, bounds: tuple[Any, Any], error: float, number=None, moved: Any = 0.0
+) -> np.ndarray:
+    """Maurer & Pontil's one-sided radius of the mean of `number` terms like these.
+
+    Terms that rounding moved by so much each have a spread that is larger by at most its root mean
+    square, as norms add up.
+    """
     number = terms.shape[-1] if number is None else number
     log = np.log(2 / error)
     least, most = bounds
-    spread = np.sqrt(2 * terms.var(-1, ddof=1) * log / number)
+    with np.errstate(over="ignore", invalid="ignore"):
+        extra = np.sqrt(np.sum(np.square(moved) * np.ones_like(terms), -1) / (terms.shape[-1] - 1))
+        spread = np.sqrt(2 * log / number) * (terms.std(-1, ddof=1) + extra)
     return spread + 7 * (most - least) * log / (3 * (number - 1))
 
 
@@ -202,7 +217,9 @@ def hcope(sample: Sample, confidence: float) -> Interval:
         return _where_defined(sample, nothing, np.full(value.shape, np.inf))
     cut = _threshold(terms[..., chosen], rest, 1 - confidence)
     kept = np.minimum(terms[..., ~chosen], cut[..., None])
-    low = least + kept.mean(-1) - _radius(kept, (0, cut), 1 - confidence)
+    moved = _moved_above(sample, least)[..., ~chosen]
+    radius = _radius(kept, (0, cut), 1 - confidence, moved=moved)
+    low = _outward(least + kept.mean(-1), kept, moved) - ROOM * radius
     return _where_defined(sample, np.maximum(low, nothing), np.full(value.shape, np.inf))
 
 
@@ -217,6 +234,37 @@ def _threshold(terms: np.ndarray, number: int, error: float) -> np.ndarray:
         better = promised > promise
         best, promise = np.where(better, scale * step, best), np.where(better, promised, promise)
     return best
+
+
+def _guaranteed(sample: Sample, radius: np.ndarray) -> Interval:
+    """Around the mean of the terms, widened by all that rounding may have moved it."""
+    terms = _given(sample.terms)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = terms.mean(-1) if sample.error is not None else np.asarray(sample.value, np.float64)
+        low, high = (
+            sign * _outward(sign * mean, terms, _moved(sample)) - sign * ROOM * radius
+            for sign in (1, -1)
+        )
+    return _within_returns(sample, _where_defined(sample, low, high))
+
+
+def _outward(mean: np.ndarray, terms: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """The mean lowered by what rounding may have added to the terms, and then to their sum."""
+    return mean - moved.mean(-1) - ROUNDING * (np.abs(terms).mean(-1) + np.abs(mean))
+
+
+def _moved(sample: Sample) -> np.ndarray:
+    """[..., traj] how far rounding may have moved each term, at most."""
+    if sample.error is not None:
+        return sample.error
+    return 8 * sample.rounding * np.abs(_given(sample.terms))
+
+
+def _moved_above(sample: Sample, least: float) -> np.ndarray:
+    """The same for terms measured from the smallest return, times weights that are rounded too."""
+    if sample.weight_error is None:
+        return _moved(sample) + abs(least) * 8 * sample.rounding * _given(sample.weights)
+    return _moved(sample) + abs(least) * sample.weight_error
 
 
 def _around(sample: Sample, radius: np.ndarray) -> Interval:

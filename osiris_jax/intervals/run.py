@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
 from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimate import DEFAULT_RELEVANCE, Plan, check_batch, follow, plan_estimate
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.intervals import checks
+from osiris_jax.intervals.exact import terms_of
 from osiris_jax.intervals.forms import (
     BY_COUNTS,
     Prepared,
@@ -26,7 +26,7 @@ from osiris_jax.intervals.forms import (
     terms,
     values_of_rows,
 )
-from osiris_jax.intervals.methods import INTERVALS, NEEDS, Interval, Sample
+from osiris_jax.intervals.methods import INTERVALS, MEANS, NEEDS, Interval, Sample
 from osiris_jax.intervals.resampling import draw_rows, pieces, rows_without_groups
 from osiris_jax.intervals.welch import SLOTS, Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.options import keywords, refuse_unknown, traced
@@ -141,7 +141,9 @@ def intervals(
     return {
         label: _estimated(
             label,
-            engine.sample(label, resampled[label], left_out[label], **known),
+            engine.sample(
+                label, resampled[label], left_out[label], with_terms="terms" in needs, **known
+            ),
             wanted,
             confidence,
         )
@@ -296,16 +298,12 @@ class Engine:
                 parts.append({k: v[: len(rows) - int(numbers[0])] for k, v in found.items()})
         return _joined(parts)
 
-    def sample(self, label: str, resampled: Any, left_out: Any, **known: Any) -> Sample:
+    def sample(
+        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **known: Any
+    ) -> Sample:
         """What the methods may look at."""
         value = follow(self.batch, self.plans[label])
-        parts = self.prepared.parts.get(label)
-        own = {}
-        if isinstance(parts, Trajectories):
-            estimator = self.plans[label].names["estimator"] or ""
-            of_terms, weights = _terms(parts, estimator=estimator)
-            own = {"terms": np.asarray(of_terms, np.float64)}
-            own["weights"] = np.asarray(weights, np.float64)
+        own = self._terms(label) if with_terms else {}
         return Sample(
             estimator=self.plans[label].names["estimator"] or "",
             value=np.asarray(value, np.float64),
@@ -316,17 +314,31 @@ class Engine:
             **known,
         )
 
+    def _terms(self, label: str) -> dict[str, np.ndarray]:
+        """The terms of a mean: exact where the data alone make them, else as computed."""
+        plan, parts = self.plans[label], self.prepared.parts.get(label)
+        if not isinstance(parts, Trajectories):
+            return {}
+        estimator, options = plan.names["estimator"] or "", plan.arguments[2].keywords
+        omits = plan.names["relevance"] is not None
+        if estimator in MEANS and not omits and options.get("clip") is None:
+            exact = terms_of(self.batch, estimator, float(options["discount"]))
+            own = {"terms": exact.value, "weights": exact.weights}
+            return own | {"error": exact.error, "weight_error": exact.weight_error}
+        terms, weights = _terms(parts, estimator=estimator)
+        return {"terms": np.asarray(terms, np.float64), "weights": np.asarray(weights, np.float64)}
+
 
 def _joined(parts: list[dict[str, np.ndarray]], number: int | None = None) -> dict[str, np.ndarray]:
     return {label: np.concatenate([part[label] for part in parts])[:number] for label in parts[0]}
 
 
-_by_group = jax.jit(trajectories_by_group)
-_prepare = jax.jit(prepare, static_argnames=("recipes", "sizes"))
-_values = jax.jit(values_of_rows, static_argnames="recipes")
-_terms = jax.jit(terms, static_argnames="estimator")
+_by_group = compiled(trajectories_by_group)
+_prepare = compiled(prepare, static_argnames=("recipes", "sizes"))
+_values = compiled(values_of_rows, static_argnames="recipes")
+_terms = compiled(terms, static_argnames="estimator")
 
 
-@partial(jax.jit, static_argnames="number")
+@compiled(static_argnames="number")
 def _draw(key: Array, numbers: Array, *, number: int) -> Array:
     return draw_rows(key, numbers, number)

@@ -140,7 +140,7 @@ def _small(
 ) -> Float[Array, " item"]:
     """1 where a sample is small but not 0."""
     to_go = masked.returns_to_go(batch.reward, batch.mask, discount)
-    nonzero = (to_go != 0) & (log_weights_of(batch, weighting) > -jnp.inf)
+    nonzero = (to_go != 0) & ~jnp.isneginf(log_weights_of(batch, weighting))
     tiny = jnp.abs(visit.value) < _tiny(visit.value.dtype)
     return (visit.used & nonzero & tiny).astype(visit.value.dtype).ravel()
 

@@ -84,7 +84,8 @@ def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "tra
         alive, reward, full, time = inputs
         number = jnp.maximum(alive.sum(1), 1)[:, None]
         mean, square, mean_omitted = (
-            x @ y / number for x, y in ((reward, kept), (reward**2, kept**2), (alive, omitted))
+            jnp.matmul(x, y, precision=lax.Precision.HIGHEST) / number
+            for x, y in ((reward, kept), (reward**2, kept**2), (alive, omitted))
         )
         split = mean_omitted * mean
         covariance = full.sum(1)[:, None] / number - split
@@ -121,7 +122,8 @@ def mis_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) 
         flow = mass * ratio_t
         value = jnp.sum(flow * reward_t / together.sum(1))
         flow = flow / (together & arrive_together).sum(1)
-        return (arrive_together @ flow) / flow.sum(), value
+        arriving = jnp.matmul(arrive_together, flow, precision=lax.Precision.HIGHEST)
+        return arriving / flow.sum(), value
 
     start = (place[:, :1] == place[:, :1].T).mean(1, dtype=ratio.dtype)
     _, value = lax.scan(step, start, (place.T, next_place.T, ratio.T, reward.T))

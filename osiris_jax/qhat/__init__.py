@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import watched
 from osiris_jax.options import keywords
 from osiris_jax.qhat.neural import neural
 from osiris_jax.qhat.tabular import StepValues, supplied, tabular
 
-QHAT = {"tabular": tabular, "nn-q": neural}
+QHAT = watched({"tabular": tabular, "nn-q": neural})
 
 
 def step_values(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, random
+from jax import Array, lax, random
 from jaxtyping import Float, Int
 
 
@@ -63,4 +63,5 @@ def network(layers: Layers, columns: Float[Array, "in item"]) -> Array:
 
 
 def affine(layer: Layer, columns: Float[Array, "in item"]) -> Float[Array, "out item"]:
-    return layer.kernel @ columns + layer.bias[:, None]
+    product = jnp.matmul(layer.kernel, columns, precision=lax.Precision.HIGHEST)
+    return product + layer.bias[:, None]

@@ -247,7 +247,7 @@ def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "t
     log_weight = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
     if weighting == "future":
         log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
-    counts = batch.mask & (value != 0) & (log_weight > -jnp.inf)
+    counts = batch.mask & (value != 0) & ~jnp.isneginf(log_weight)
     # by halves, for a small return may bring an overflowing weight back into range
     root = jnp.exp(jnp.where(counts, log_weight, 0) / 2)
     return jnp.where(counts, value * root * root, 0)

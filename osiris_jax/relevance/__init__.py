@@ -6,6 +6,7 @@ Evidence does not depend on the level, so one test serves a whole grid of levels
 write the function and add its line here.
 """
 
+from osiris_jax.compiled import watched
 from osiris_jax.relevance.lagged import RELEVANCE_BY_LAG
 from osiris_jax.relevance.neural import nn_q
 from osiris_jax.relevance.omission import (
@@ -21,15 +22,17 @@ from osiris_jax.relevance.omission import (
 )
 from osiris_jax.relevance.tests import effect, oracle, smirnov, welch
 
-RELEVANCE = {
-    "welch": welch,
-    "smirnov": smirnov,
-    "effect": effect,
-    "nn-q": nn_q,
-    "oracle": oracle,
-}
+RELEVANCE = watched(
+    {
+        "welch": welch,
+        "smirnov": smirnov,
+        "effect": effect,
+        "nn-q": nn_q,
+        "oracle": oracle,
+    }
+)
 
-THRESHOLDS = {"effect": 0.2, "nn-q": 0.4}
+THRESHOLDS = watched({"effect": 0.2, "nn-q": 0.4})
 
 __all__ = [
     "RELEVANCE",

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import watched
 from osiris_jax.relevance.samples import Visits, scale_to_unit, visits, weigh_by_state
 from osiris_jax.relevance.tests import decide, welch_of_visits
 
@@ -86,13 +87,13 @@ def lagged_welch(
         window = _window(blocks, paths, width, discount)
         value = _seen_from(visit, origin, paths, window, first, batch.num_states)
         pvalue = welch_of_visits(visit._replace(value=value), batch.num_states, ddof=ddof)
-        return decide(pvalue, undecided)
+        return decide(pvalue, undecided, visit.unknown)
 
     firsts, widths = (jnp.array(column) for column in zip(*bins, strict=True))
     return lax.map(pvalues, (firsts, widths))
 
 
-RELEVANCE_BY_LAG = {"welch": lagged_welch}
+RELEVANCE_BY_LAG = watched({"welch": lagged_welch})
 
 
 class _Paths(NamedTuple):

@@ -93,7 +93,7 @@ def log_weights_of_levels(
     shape = (num_trajectories, num_parts, num_levels + 1)
     nowhere = math.prod(shape)
     place = jnp.where(mask, row * (num_levels + 1) + omissions, nowhere)
-    added = segment_sum(masked.fill(mask, log_ratio).ravel(), place.ravel(), nowhere)
+    added = segment_sum(masked.fill(mask, masked.known(log_ratio)).ravel(), place.ravel(), nowhere)
     by_level = jnp.moveaxis(added.reshape(shape), -1, 0)[:num_levels]
     return masked.total(jnp.stack(list(itertools.accumulate(by_level))))
 

@@ -20,7 +20,8 @@ CLASSES = ("ratio", "return")
 class Visits(NamedTuple):
     """One sample x per visit (i, t), in two groups by the class of the action taken.
 
-    `value` is x divided by a scale of its state's own: the tests do not see scales.
+    `value` is x divided by a scale of its state's own: the tests do not see scales. Where a ratio
+    of the data is `unknown`, neither classes nor weights are known, and no test can be made.
     """
 
     value: Float[Array, "traj time"]
@@ -28,6 +29,7 @@ class Visits(NamedTuple):
     state: Int[Array, "traj time"]
     used: Bool[Array, "traj time"]
     log_scale: Float[Array, " state"]
+    unknown: Bool[Array, ""] | bool = False
 
 
 def visits(
@@ -58,7 +60,8 @@ def visits(
         value, peak = weigh_by_state(to_go, log_weight, state, used, batch.num_states)
         log_scale = log_scale + peak
     above = masked.fill(batch.mask, log_ratio) > 0
-    visit = Visits(masked.fill(used, value), above, state, used, log_scale)
+    unknown = masked.unknown(log_ratio, batch.mask)
+    visit = Visits(masked.fill(used, value), above, state, used, log_scale, unknown)
     return visit if classes == "ratio" else _class_by_return(visit, batch)
 
 
@@ -120,10 +123,20 @@ def scale_to_unit(
     x: Float[Array, "traj time"],
 ) -> tuple[Float[Array, "traj time"], Int[Array, ""]]:
     """x over a power of two near its largest size, which is exact, and the power's exponent."""
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(x)))
-    half = exponent // 2
-    one = jnp.ones((), x.dtype)
-    return x * jnp.ldexp(one, -half) * jnp.ldexp(one, half - exponent), exponent
+    size = jnp.max(jnp.abs(x))
+    size = jnp.where((size > 0) & jnp.isfinite(size), size, jnp.asarray(0.5, x.dtype))
+    exponent, rest = jnp.ones((), jnp.int32), jnp.asarray(0.5, x.dtype)
+    first, *others = (jnp.finfo(x.dtype).maxexp >> k for k in range(1, 11))
+    scale = jnp.ones((), x.dtype)
+    for power in (first, *others):
+        if not power:
+            break
+        up, down = 2.0**power, 2.0**-power
+        factor = jnp.where(size >= up, down, jnp.where(size < 2 * down, up, 1)).astype(x.dtype)
+        size = size * factor
+        exponent = exponent + jnp.where(factor < 1, power, jnp.where(factor > 1, -power, 0))
+        scale, rest = (factor, rest) if power == first else (scale, rest * factor)
+    return x * scale * rest, exponent
 
 
 def weigh_by_state(
@@ -134,7 +147,7 @@ def weigh_by_state(
     num_states: int,
 ) -> tuple[Float[Array, "traj time"], Float[Array, " state"]]:
     """value * exp(log_weight) over the largest such product of the state, and that one's log."""
-    counts = used & (value != 0) & (log_weight > -jnp.inf)
+    counts = used & (value != 0) & ~jnp.isneginf(log_weight)
     log_size = jnp.where(
         counts, log_weight + jnp.log(jnp.abs(jnp.where(counts, value, 1))), -jnp.inf
     )

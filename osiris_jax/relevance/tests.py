@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax import masked, stats
 from osiris_jax.batch import TrajectoryBatch
@@ -53,7 +53,8 @@ def welch(
     )
     left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
     below, above = _moments_without_folds(batch, visit, left_out, classes)
-    pvalue = decide(stats.welch_from_moments(above, below, ddof=ddof).pvalue, undecided)
+    pvalue = stats.welch_from_moments(above, below, ddof=ddof).pvalue
+    pvalue = decide(pvalue, undecided, visit.unknown)
     return _by_trajectory(pvalue, left_out)
 
 
@@ -84,7 +85,8 @@ def smirnov(
     left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
 
     def pvalues(visit: Visits) -> Float[Array, " state"]:
-        return decide(smirnov_of_visits(visit, batch.num_states).pvalue, undecided)
+        pvalue = smirnov_of_visits(visit, batch.num_states).pvalue
+        return decide(pvalue, undecided, visit.unknown)
 
     if left_out is None:
         return pvalues(visit)
@@ -125,7 +127,7 @@ def effect(
     # a scale may overflow, which must not meet an effect of 0
     scale = jnp.exp(visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)[:, None]
     size = jnp.where(decided & (shrunk > 0), shrunk * scale, 0)
-    return _by_trajectory(size, left_out)
+    return _by_trajectory(jnp.where(visit.unknown, jnp.nan, size), left_out)
 
 
 def _spread_of_returns(
@@ -222,6 +224,9 @@ def oracle(
     return jnp.where(keep.astype(bool), 0, 1).astype(batch.dtype)
 
 
-def decide(pvalue: Float[Array, "*shape"], undecided) -> Float[Array, "*shape"]:
-    """p clipped to [0, 1], `undecided` where it is NaN."""
-    return jnp.where(jnp.isnan(pvalue), undecided, jnp.clip(pvalue, 0, 1))
+def decide(
+    pvalue: Float[Array, "*shape"], undecided, unknown: Bool[Array, ""] | bool = False
+) -> Float[Array, "*shape"]:
+    """p clipped to [0, 1], `undecided` where it is NaN; all NaN where a ratio is `unknown`."""
+    decided = jnp.where(jnp.isnan(pvalue), undecided, jnp.clip(pvalue, 0, 1))
+    return jnp.where(unknown, jnp.nan, decided)

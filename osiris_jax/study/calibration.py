@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.compose import gather, map_at
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld
@@ -211,7 +211,7 @@ def _rejections(keys: Array, batch: TrajectoryBatch, recipe: _Recipe, classes: n
     return tuple(np.asarray(x, np.int64) for x in counts)
 
 
-@partial(jax.jit, static_argnames="recipe")
+@compiled(static_argnames="recipe")
 def _count(
     keys: Array, batch: TrajectoryBatch, classes: Array, recipe: _Recipe
 ) -> tuple[Array, Array]:

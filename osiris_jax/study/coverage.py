@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax, random
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
+from osiris_jax.compiled import compiled
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld, log_ratio_table
 from osiris_jax.estimate import follow
@@ -262,10 +263,10 @@ def _room(batch: TrajectoryBatch, before: Sizes | None) -> Sizes:
     return Sizes(blocks, columns, found.few)
 
 
-_by_group = jax.jit(jax.vmap(trajectories_by_group))
+_by_group = compiled(jax.vmap(trajectories_by_group))
 
 
-@partial(jax.jit, static_argnames=("recipes", "room", "resamples"))
+@compiled(static_argnames=("recipes", "room", "resamples"))
 def _statistics(
     keys: Array,
     batch: TrajectoryBatch,

@@ -22,6 +22,7 @@ from jax import Array, random
 
 from osiris_jax import selection
 from osiris_jax.batch import bucket_length, pad_or_cut
+from osiris_jax.compiled import compiled
 from osiris_jax.envs.world import World
 from osiris_jax.rollout import Shared, batch_of, outcomes, record_fields
 from osiris_jax.study.kernel import (
@@ -239,7 +240,7 @@ def _longest(drawn: _Data) -> np.ndarray:
     return np.asarray(drawn.data.lengths).max(1)
 
 
-@partial(jax.jit, static_argnames=("shared", "recipe", "steps", "horizon", "lanes"))
+@compiled(static_argnames=("shared", "recipe", "steps", "horizon", "lanes"))
 def _simulate(leaves, keys, shared, recipe: Recipe, steps, horizon, lanes) -> _Data:
     dynamics, behavior, target = shared.restore(leaves)
     largest = max(recipe.sizes)
@@ -259,7 +260,7 @@ def _simulate(leaves, keys, shared, recipe: Recipe, steps, horizon, lanes) -> _D
     return _Data(keys, data, returns)
 
 
-@partial(jax.jit, static_argnames=("shared", "recipe", "steps"))
+@compiled(static_argnames=("shared", "recipe", "steps"))
 def _restore(leaves, drawn: _Data, places, shared, recipe: Recipe, steps: int) -> _Data:
     """The simulated data sets at these places, with so many steps.
 
@@ -271,13 +272,13 @@ def _restore(leaves, drawn: _Data, places, shared, recipe: Recipe, steps: int) -
     return _Data(keys, batch, on_policy)
 
 
-@partial(jax.jit, static_argnames="steps")
+@compiled(static_argnames="steps")
 def _take(drawn: _Data, places, steps: int) -> _Data:
     """The played data sets at these places, with so many steps."""
     keys, batch, on_policy = jax.tree.map(lambda x: x[places], drawn)
     return _Data(keys, pad_or_cut(batch, steps), on_policy)
 
 
-@partial(jax.jit, static_argnames="recipe")
+@compiled(static_argnames="recipe")
 def _estimate(inputs: Inputs, drawn: _Data, recipe: Recipe) -> Array:
     return jax.vmap(partial(of_data_set, recipe, inputs))(*drawn)

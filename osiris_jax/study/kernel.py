@@ -12,6 +12,7 @@ from jax import Array, random
 
 from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.compiled import compiled
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.options import keywords
 from osiris_jax.relevance import THRESHOLDS
@@ -186,7 +187,7 @@ def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]
     return {k: v for k, v in common.items() if k in keywords(function)} | dict(options)
 
 
-_fold_in_all = jax.jit(jax.vmap(random.fold_in, (None, 0)))
+_fold_in_all = compiled(jax.vmap(random.fold_in, (None, 0)))
 
 
 def keys_of(seed: int, trials: np.ndarray) -> Array:

@@ -1,0 +1,64 @@
+"""The terms of a mean in float64 on the host, with what the batch's float type left of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
+
+
+class Terms(NamedTuple):
+    """What an estimate is the mean of.
+
+    Attributes:
+      value: [traj] the terms.
+      weights: [traj] the weight of the return in each; for `pdis` of the whole trajectory.
+      error: [traj] how far each may be from that of the numbers before they were stored.
+      weight_error: [traj] the same for the weights.
+    """
+
+    value: np.ndarray
+    weights: np.ndarray
+    error: np.ndarray
+    weight_error: np.ndarray
+
+
+def terms_of(batch: TrajectoryBatch, estimator: str, discount: float) -> Terms:
+    """The terms of `mc`, `is` or `pdis`.
+
+    A stored reward, probability or discount is right to a rounding error of its own. So a log-ratio
+    is off by as much of itself and of two probabilities, its weight by all up to it, and the power
+    of the discount by one such error for every step.
+    """
+    eps = float(np.finfo(batch.dtype).eps)
+    mask = np.asarray(batch.mask)
+    reward = np.where(mask, np.asarray(batch.reward, np.float64), 0.0)
+    age = np.arange(mask.shape[1])
+    scaled = reward * np.float64(discount) ** age[None]
+    off = eps * (1 + age[None])
+    log_weight, log_error = _log_weights(batch, estimator, eps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if estimator == "pdis":
+            weight, more = np.exp(log_weight), np.expm1(log_error)
+            parts = np.where(scaled != 0, scaled * weight, 0.0)
+            value, error = parts.sum(1), (np.abs(parts) * (more + off * (1 + more))).sum(1)
+            return Terms(value, weight[:, -1], error, weight[:, -1] * more[:, -1])
+        weight, more = np.exp(log_weight[:, -1]), np.expm1(log_error[:, -1])
+        total, lost = scaled.sum(1), (np.abs(scaled) * off).sum(1)
+        error = weight * (np.abs(total) * more + lost * (1 + more))
+        return Terms(total * weight, weight, error, weight * more)
+
+
+def _log_weights(
+    batch: TrajectoryBatch, estimator: str, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """[traj, time] log rho_{1:t}, and how far each may be off."""
+    if estimator == "mc":
+        return np.zeros(batch.mask.shape), np.zeros(batch.mask.shape)
+    mask = np.asarray(batch.mask)
+    log_ratio = np.asarray(batch.require("log_ratio", f"`{estimator}`"), np.float64)
+    log_ratio = np.where(mask, log_ratio, 0.0)
+    size = np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
+    return np.cumsum(log_ratio, 1), np.cumsum(np.where(mask, eps * (size + 2), 0.0), 1)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from osiris_jax.text import one_line
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -67,7 +69,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
             with np.load(file, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
         except Exception as error:  # a damaged archive fails in many ways
-            problem = f"{path}: not a readable .npz of plain arrays ({error})"
+            problem = one_line(f"{path}: not a readable .npz of plain arrays ({error})")
             raise ValueError(problem) from None
 
 

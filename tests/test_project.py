@@ -14,9 +14,9 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "bits", "masked", "segments", "files", "terminal", "options"},
+    {"batch", "bits", "masked", "segments", "files", "terminal", "options", "text"},
     {"stats", "networks", "qhat", "empirical"},
-    {"relevance", "estimators", "selection", "compose", "estimate"}
+    {"relevance", "estimators", "selection", "compose", "uses", "estimate"}
     | {"diagnostics", "weights", "intervals"},
     {"io", "policies", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},

@@ -20,7 +20,7 @@ from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
 from osiris_jax.paper.run import Result, rows, rows_together
 from osiris_jax.study.plan import MOST_TRIALS
 from osiris_jax.study.summary import to_json
-from osiris_jax.terminal import markdown, stages
+from osiris_jax.terminal import markdown, say, stages
 
 BOTH, ALL = "both", "all"
 USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
@@ -139,7 +139,7 @@ def reproduce_all(request: Request) -> None:
             print_section(section)
             sections.append(section)
         write_index("OSIRIS, reproduced and corrected", sections, request.out / "index.html")
-    print("page:", request.out / "index.html")
+    say("page:", request.out / "index.html")
 
 
 def reproduce_figures(request: Request) -> list[Section]:

@@ -13,7 +13,7 @@ from osiris_jax.files import Stopped, write_text
 from osiris_jax.study import Study, StudyResult
 from osiris_jax.study.run import run
 from osiris_jax.study.summary import to_json
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, print_table, say, stages
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 HEADER = ["estimator", "relevance", "level", "N", "mean", "bias", "std", "RMSE", "undefined"]
@@ -62,7 +62,8 @@ def report(result: StudyResult, out: Path) -> None:
     title = f"{study.world.name}: {study.trials} trials, truth {result.truth}"
     print_table(title, HEADER, rows, words=2)
     notes = "".join(f"- {note}\n" for note in result.notes)
-    print(notes, end="", flush=True)
+    for note in result.notes:
+        say("-", note)
     text = f"# {title}\n\n{markdown(HEADER, rows)}\n{notes}"
     write_text(out / "summary.md", text)
     write_text(out / "summary.json", to_json(result.rows))
@@ -72,8 +73,8 @@ def report(result: StudyResult, out: Path) -> None:
     with contextlib.suppress(ValueError):
         figure = plots.consistency(result.rows, study.world.name)
         pictures += plots.save(figure, out, "consistency")
-    print("tables:", out / "summary.md", out / "summary.json")
-    print("pictures:", *pictures)
+    say("tables:", out / "summary.md", out / "summary.json")
+    say("pictures:", *pictures)
 
 
 def table_row(row: dict[str, Any]) -> list[str]:

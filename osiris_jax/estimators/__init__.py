@@ -41,6 +41,10 @@ def parse_name(name: str) -> tuple[str, bool]:
 
     "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).
     """
+    if not isinstance(name, str):
+        raise ValueError(
+            f"estimator: expected one name, got {name!r}; for several see evaluate and intervals"
+        )
     long = OMISSION_SHORT.get(name, name)
     plain = long.removeprefix(OMISSION_PREFIX)
     if plain not in ESTIMATORS:

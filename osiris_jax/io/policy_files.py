@@ -9,7 +9,9 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.files import read_arrays
 from osiris_jax.io.annotate import annotated
 from osiris_jax.io.guess import Say
+from osiris_jax.options import given
 from osiris_jax.policies import EpsilonGreedy, Tabular
+from osiris_jax.text import one_line
 
 
 def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Tabular:
@@ -33,11 +35,23 @@ def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Ta
     table = arrays.get("table", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if table is None or table.ndim != 2 or table.dtype.kind not in "fiu":
         found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
-        raise ValueError(
-            f"{path}: expected a saved network, or a table of probabilities [state, action] "
-            f"called `table`; there is {found}"
-        )
+        problem = f"{path}: expected a saved network, or a table of probabilities [state, action] "
+        raise ValueError(one_line(f"{problem}called `table`; there is {found}"))
     return Tabular(table)
+
+
+def is_network(policy: Any) -> bool:
+    """Whether this is the path of a saved Q-network."""
+    return isinstance(policy, str | Path) and "scale" in read_arrays(policy)
+
+
+def refuse_idle_epsilons(target: Any, behavior: Any, epsilons: tuple[float, float]) -> None:
+    """Raises a ValueError for an epsilon that was given beside no network."""
+    for name, policy, epsilon in zip(
+        ("epsilon", "behavior_epsilon"), (target, behavior), epsilons, strict=True
+    ):
+        if given(epsilon) and not is_network(policy):
+            raise ValueError(f"{name}: has no effect, for this policy is not a saved Q-network")
 
 
 def with_given_policies(

@@ -35,8 +35,11 @@ class Use(NamedTuple):
         """With the level's word, if it is one, understood."""
         if relevance is not None:
             compose.test_for(plain_name, relevance)
-        by_number = relevance is None or (relevance in THRESHOLDS and threshold is not None)
-        return cls(plain_name, relevance, None if by_number else chooser(alpha))
+        if relevance is None:
+            return cls(plain_name, None, None)
+        if relevance in THRESHOLDS and threshold is not None:
+            return cls(plain_name, relevance, chooser("threshold", threshold))
+        return cls(plain_name, relevance, chooser("alpha", alpha))
 
     @property
     def functions(self) -> list[Callable]:
@@ -51,7 +54,7 @@ class Use(NamedTuple):
         if name in _ALWAYS:
             return None
         if name in OF_OMISSION:
-            return self._why_idle_in_omission(name)
+            return self._why_idle_in_omission(name, settings)
         if name == "theta" and self.relevance is not None:
             return f"found by `{self.relevance}`; give one of the two"
         if name in _OF_FIT and name in keywords(ESTIMATORS[self.estimator]):
@@ -60,14 +63,15 @@ class Use(NamedTuple):
             return None
         return f"`{self.estimator}` has no such option"
 
-    def _why_idle_in_omission(self, name: str) -> str | None:
+    def _why_idle_in_omission(self, name: str, settings: Mapping[str, Any]) -> str | None:
         if self.relevance is None:
             other = f'; "osiris-{self.estimator}" does' if self.estimator != "dm" else ""
             return f"has no effect, for `{self.estimator}` omits nothing{other}"
         test = compose.test_for(self.estimator, self.relevance)
         by_threshold = self.relevance in THRESHOLDS
+        word = self.method is not None and settings.get("threshold") is None
         for option, idle, reason in (
-            ("alpha", by_threshold and self.method is None, f"`{self.relevance}` has a threshold"),
+            ("alpha", by_threshold and not word, f"`{self.relevance}` has a threshold instead"),
             ("threshold", not by_threshold, f"only for relevance by {', '.join(THRESHOLDS)}"),
             ("levels", self.method is None, 'only where a level is chosen, as by alpha="auto"'),
             ("max_kept", compose.is_by_lag(self.estimator), _BY_LAG.format(self.estimator)),
@@ -83,7 +87,7 @@ _NOT_USED = "has no effect, for the test `{}` does not use it"
 _BY_LAG = "`{}` omits by lag, not the whole ratio of a step"
 
 
-def chooser(level: Any) -> str | None:
+def chooser(name: str, level: Any) -> str | None:
     """The name in `SELECTION` that a level's word asks for; None for a number.
 
     Raises:
@@ -92,7 +96,7 @@ def chooser(level: Any) -> str | None:
     if not isinstance(level, str):
         return None
     if level not in METHODS:
-        raise ValueError(f"alpha: expected a number or one of {', '.join(METHODS)}, got {level!r}")
+        raise ValueError(f"{name}: expected a number or one of {', '.join(METHODS)}, got {level!r}")
     return selection.DEFAULT_METHOD if level == selection.AUTO else level
 
 

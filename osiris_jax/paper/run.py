@@ -121,6 +121,10 @@ class Engine:
         rows = self.plan.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
         return rows * steps * np.dtype(self.plan.dtype).itemsize
 
+    def keeps_values(self, trials: int) -> bool:
+        """Never: the data of all trials are padded to one length, and may share a pool."""
+        return False
+
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, form] in float64."""
         found = values_of(self.draws.of(trials), self.oracle, self.forms)

@@ -10,8 +10,8 @@ import typer
 
 from osiris_jax.commands import arguments
 from osiris_jax.commands.compilations import keep_compilations
+from osiris_jax.commands.ending import finish
 from osiris_jax.commands.parsing import chosen, level, levels, numbers, words
-from osiris_jax.files import Stopped
 
 app = typer.Typer(
     name="osiris-jax",
@@ -20,8 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-STOPPED = 130  # as shells do for Ctrl-C
 
 
 @app.callback()
@@ -391,21 +389,10 @@ def train_policy(
 
 def main() -> None:
     """Runs the command line; what the user can mend is one line and exit code 2."""
-    arguments = sys.argv[1:] or ["--help"]
-    if "--help" not in arguments:
+    words_given = sys.argv[1:] or ["--help"]
+    if "--help" not in words_given:
         keep_compilations()
-    try:
-        code = app(arguments, standalone_mode=False) or 0
-        problem = "stopped" if code == STOPPED else ""
-    except typer.TyperException as error:
-        code, problem = 2, error.format_message()
-    except (ValueError, ModuleNotFoundError, OSError) as error:
-        code, problem = 2, str(error)
-    except Stopped as stop:
-        code, problem = STOPPED, f"stopped: {stop}"
-    if problem:
-        print("osiris-jax:", " ".join(problem.split()), file=sys.stderr)
-    sys.exit(code)
+    sys.exit(finish(lambda: app(words_given, standalone_mode=False)))
 
 
 if __name__ == "__main__":

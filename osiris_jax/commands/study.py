@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from osiris_jax.files import Stopped, write_text
+from osiris_jax.commands.ending import resumable
+from osiris_jax.files import write_text
 from osiris_jax.study import Study, StudyResult
 from osiris_jax.study.run import run
 from osiris_jax.study.summary import to_json
@@ -46,11 +47,8 @@ def make_study(toml: Path | None, given: dict[str, Any]) -> Study:
 
 def run_study(study: Study, out: Path, memory: int | None, chunk_size: int | None) -> None:
     """Runs or resumes, then writes tables and pictures."""
-    try:
-        with stages(rate=True) as progress:
-            result = run(study, out=out, memory=memory, chunk_size=chunk_size, progress=progress)
-    except KeyboardInterrupt:
-        raise Stopped(f"what is finished is in {out}; the same command goes on") from None
+    with resumable(out), stages(rate=True) as progress:
+        result = run(study, out=out, memory=memory, chunk_size=chunk_size, progress=progress)
     if jax.process_index() == 0:
         report(result, out)
 

@@ -67,6 +67,9 @@ class Estimated:
         lost = f", {self.undefined} resamples undefined" if self.undefined else ""
         return f"{self.estimator}: {self.value:.4g} ({'; '.join(shown)}{lost})"
 
+    def __repr__(self) -> str:
+        return f"Estimated({self})"
+
 
 def intervals(
     batch: TrajectoryBatch,

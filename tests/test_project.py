@@ -18,7 +18,7 @@ LAYERS = [
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "uses", "estimate"}
     | {"diagnostics", "weights", "intervals"},
-    {"io", "policies", "behavior"},
+    {"io", "policies", "functions", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
     {"paper", "plots", "evaluation", "bench"},

@@ -241,7 +241,8 @@ def test_a_finished_study_computes_nothing(study, folder, monkeypatch):
 
 def begun(folder, process):
     """What a process has begun to write."""
-    name = f".chunk-00001.parquet.{process}@{re.sub(r'[^\\w-]', '_', platform.node())}.x7"
+    host = re.sub(r"[^\w-]", "_", platform.node())
+    name = f".chunk-00001.parquet.{process}@{host}.x7"
     (folder / "trials" / name).write_bytes(b"half")
     return folder / "trials" / name
 

@@ -167,7 +167,8 @@ def test_ctrl_c_ends_evaluate_at_once(swallowed):
 
 def test_results_of_intervals_print_shortly():
     reward = np.arange(12.0).reshape(6, 2)
-    batch = oj.from_arrays(reward=reward, action=reward.astype(int) % 2, log_ratio=reward * 0)
+    ids = reward.astype(int) % 2
+    batch = oj.from_arrays(reward=reward, action=ids, state=ids, log_ratio=reward * 0)
     found = oj.intervals(batch, ["is", "wis"], resamples=300)
     assert len(str(found)) < 300
     assert repr(found["wis"]).startswith("Estimated(wis: 11 (percentile ")

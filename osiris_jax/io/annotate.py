@@ -13,6 +13,7 @@ from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.io.columns import LARGEST_ID, Columns, as_array, place_by_lengths, to_batch
+from osiris_jax.io.traced import refuse_traced
 
 Policy = Callable[[Array], Any]
 
@@ -43,6 +44,7 @@ def annotated(
     batch: TrajectoryBatch, *, target: Policy | Any, behavior: Policy | Any, ratios: bool
 ) -> TrajectoryBatch:
     """As `with_policies`; unless `ratios` must be known, the target's probabilities will do."""
+    refuse_traced("with_policies", mask=batch.mask, reward=batch.reward)
     mask = np.asarray(batch.mask)
     lengths = mask.sum(1)
     fields = {
@@ -198,6 +200,7 @@ def with_states(
     Example:
       >>> oj.with_states(batch, oj.LinearBins.uniform([(-1, 1), (-3, 3), (-1, 1), (-3, 3)]))
     """
+    refuse_traced("with_states", mask=batch.mask, observation=batch.observation)
     mask = np.asarray(batch.mask)
     observation = np.asarray(batch.require("observation", "with_states"))[mask]
     cell = np.asarray(discretiser(jnp.asarray(observation)))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from osiris_jax.envs.gymnax_world import GymnaxWorld
 from osiris_jax.files import is_abandoned, write_text, write_whole
 from osiris_jax.study.plan import Cell, Plan, digest
 from osiris_jax.text import one_line
@@ -80,7 +81,8 @@ class FolderStore:
             if not self.path(chunk).exists():
                 continue
             try:
-                mark = _mark_of(parquet.read_schema(self.path(chunk)))
+                with open(self.path(chunk), "rb") as file:
+                    mark = _mark_of(parquet.read_schema(file))
             except (OSError, ValueError):  # damaged, so computed again
                 continue
             there = mark.get("versions", {})
@@ -159,7 +161,8 @@ class FolderStore:
         """
         import pyarrow.parquet as parquet
 
-        table = parquet.read_table(self.path(chunk), page_checksum_verification=True)
+        with open(self.path(chunk), "rb") as file:  # Arrow opens no name that is not text
+            table = parquet.read_table(file, page_checksum_verification=True)
         mark = _mark_of(table.schema)
         if (mark.get("study"), mark.get("chunk")) != (self.digest, chunk):
             raise ValueError("it belongs to another study or chunk")
@@ -209,8 +212,10 @@ def world_identity(study: Plan) -> dict[str, str]:
     dynamics = getattr(world, "dynamics", None)
     bins = getattr(dynamics, "bins", getattr(world, "bins", None))
     environment = type(getattr(dynamics, "env", None)).__name__
-    found = hashlib.sha256(repr((world.horizon, bins, environment)).encode())
-    for leaf in jax.tree.leaves((dynamics, *policies_of(world))):
+    leaves, structure = jax.tree.flatten(policies_of(world))
+    facts = (world.horizon, bins, environment, str(structure))
+    found = hashlib.sha256(repr(facts).encode())
+    for leaf in (*jax.tree.leaves(dynamics), *leaves):
         array = np.asarray(leaf)
         found.update(f"{array.dtype}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
@@ -218,6 +223,8 @@ def world_identity(study: Plan) -> dict[str, str]:
 
 
 def policies_of(world: Any) -> tuple:
+    if isinstance(world, GymnaxWorld):  # plain functions as what they compute
+        return world.decider("behavior"), world.decider("target")
     names = ("behavior_probs", "target_probs", "behavior", "target", "q", "oracle")
     return tuple(getattr(world, name, None) for name in names)
 

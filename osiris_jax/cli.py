@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from osiris_jax.commands import arguments
 from osiris_jax.commands.compilations import keep_compilations
-from osiris_jax.commands.parsing import levels, numbers, words
-from osiris_jax.files import Stopped
+from osiris_jax.commands.ending import finish
+from osiris_jax.commands.parsing import chosen, level, levels, numbers, words
 
 app = typer.Typer(
     name="osiris-jax",
@@ -19,9 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-STOPPED = 130  # as shells do for Ctrl-C
-OutOption = Annotated[Path, typer.Option(help="Folder for tables and pictures.")]
 
 
 @app.callback()
@@ -35,8 +33,8 @@ def show(
     episodes: Annotated[
         int | None, typer.Option(help="Simulated episodes of each policy; default by world.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
-    out: OutOption = Path("runs/world"),
+    seed: arguments.Seed = 0,
+    out: arguments.Out = Path("runs/world"),
 ) -> None:
     """What a world is like: values, lengths, exact answers, and pictures.
 
@@ -95,7 +93,7 @@ def study(
     truth_episodes: Annotated[
         int | None, typer.Option(help="On-policy episodes where the truth is not exact.")
     ] = None,
-    out: OutOption = Path("runs/study"),
+    out: arguments.Out = Path("runs/study"),
     memory: Annotated[
         str | None, typer.Option(help="What a chunk of trials may take, such as 512M.")
     ] = None,
@@ -162,7 +160,7 @@ def reproduce(
     trials: Annotated[
         int | None, typer.Option(help="Data sets; default by world and protocol.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    seed: arguments.Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and pictures; default runs/TARGET.")
     ] = None,
@@ -182,20 +180,18 @@ def reproduce(
 
 @app.command()
 def calibrate(
-    world: Annotated[str, typer.Option(help="A tabular world.")] = "waiting-room",
-    trials: Annotated[int, typer.Option(help="Independent data sets.")] = 1000,
-    sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
-    alphas: Annotated[str, typer.Option(help="Levels: 0.01,0.05,0.25.")] = "0.05",
-    thresholds: Annotated[
-        str, typer.Option(help="Levels of effect and nn-q: 0.2,0.4.")
-    ] = "0.1,0.2,0.4",
+    world: arguments.Tabular = "waiting-room",
+    trials: arguments.Trials = 1000,
+    sizes: arguments.Sizes = "25,100",
+    alphas: arguments.Levels = None,
+    thresholds: arguments.Thresholds = None,
     tests: Annotated[str, typer.Option(help="welch,smirnov,effect,nn-q")] = "welch,smirnov,effect",
     weightings: Annotated[str, typer.Option(help="to-go,future,none")] = "to-go,future,none",
     variants: Annotated[
         str, typer.Option(help="all, or of: plain,first visit,leave one out")
     ] = "all",
-    seed: Annotated[int, typer.Option(help="Seed of all data.")] = 0,
-    out: OutOption = Path("runs/calibration"),
+    seed: arguments.Seed = 0,
+    out: arguments.Out = Path("runs/calibration"),
 ) -> None:
     """Size and power of the relevance tests against exact relevance.
 
@@ -210,36 +206,36 @@ def calibrate(
         world=world,
         trials=trials,
         sizes=numbers("sizes", sizes, int) or (),
-        alphas=numbers("alphas", alphas, float) or (),
-        thresholds=numbers("thresholds", thresholds, float) or (),
         tests=words(tests) or (),
         weightings=words(weightings) or (),
         variants=tuple("" if name == "plain" else name for name in wanted),
         seed=seed,
+        **chosen(
+            alphas=numbers("alphas", alphas, float),
+            thresholds=numbers("thresholds", thresholds, float),
+        ),
     )
     run(calibration, out)
 
 
 @app.command()
 def coverage(
-    world: Annotated[str, typer.Option(help="A tabular world.")] = "dilly-dallying",
-    trials: Annotated[int, typer.Option(help="Independent data sets.")] = 2000,
-    sizes: Annotated[str, typer.Option(help="Trajectories in a data set: 25,100.")] = "25,100",
+    world: arguments.Tabular = "dilly-dallying",
+    trials: arguments.Trials = 2000,
+    sizes: arguments.Sizes = "25,100",
     estimators: Annotated[str, typer.Option(help="is,wis,osirwis")] = "is,wis,osirwis",
     methods: Annotated[
         str, typer.Option(help="all, or of: percentile,bca,t,bernstein,hoeffding,hcope")
     ] = "all",
-    relevance: Annotated[str | None, typer.Option(help="Test of osir...: welch.")] = None,
-    alpha: Annotated[str, typer.Option(help="Level of relevance, or auto.")] = "0.05",
-    threshold: Annotated[
-        float | None, typer.Option(help="Level of effect and nn-q instead.")
-    ] = None,
-    weighting: Annotated[str, typer.Option(help="none, future or to-go.")] = "none",
-    discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of all data.")] = 0,
-    out: OutOption = Path("runs/coverage"),
+    relevance: arguments.Relevance = None,
+    alpha: arguments.Alpha = None,
+    threshold: arguments.Threshold = None,
+    weighting: arguments.Weighting = None,
+    discount: arguments.Discount = 1.0,
+    confidence: arguments.Confidence = 0.95,
+    resamples: arguments.Resamples = None,
+    seed: arguments.Seed = 0,
+    out: arguments.Out = Path("runs/coverage"),
 ) -> None:
     """How often intervals contain the truth, over many data sets of a tabular world.
 
@@ -256,14 +252,16 @@ def coverage(
         sizes=numbers("sizes", sizes, int) or (),
         estimators=words(estimators) or (),
         methods=tuple(INTERVALS) if methods == "all" else words(methods) or (),
-        relevance=relevance,
-        alpha=(levels(alpha) or (alpha,))[0],
-        threshold=threshold,
-        weighting=weighting,
         discount=discount,
         confidence=confidence,
-        resamples=resamples,
         seed=seed,
+        **chosen(
+            relevance=relevance,
+            alpha=level(alpha),
+            threshold=threshold,
+            weighting=weighting,
+            resamples=resamples,
+        ),
     )
     run(study, out)
 
@@ -277,7 +275,7 @@ def evaluate(
     target: Annotated[
         str | None, typer.Option(help="The policy to evaluate: a saved network or a table, .npz.")
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="Of targets that are networks.")] = 0.0,
+    epsilon: arguments.Epsilon = None,
     behavior: Annotated[
         str | None,
         typer.Option(
@@ -285,33 +283,31 @@ def evaluate(
             "network, to fit it. Fitted anyway if nothing tells it."
         ),
     ] = None,
-    behavior_epsilon: Annotated[float, typer.Option(help="Of a behaviour network.")] = 0.0,
+    behavior_epsilon: arguments.BehaviorEpsilon = None,
     compare: Annotated[
         str | None, typer.Option(help="Another target, .npz, or behavior: gives differences.")
     ] = None,
     estimators: Annotated[
         str | None, typer.Option(help="wis,osirwis; by default all the usual ones.")
     ] = None,
-    relevance: Annotated[str, typer.Option(help="Test of osir...: welch.")] = "welch",
-    alpha: Annotated[str, typer.Option(help="Level of relevance, or auto.")] = "0.05",
-    threshold: Annotated[
-        float | None, typer.Option(help="Level of effect and nn-q instead.")
-    ] = None,
-    weighting: Annotated[str, typer.Option(help="none, future or to-go.")] = "none",
-    discount: Annotated[float, typer.Option(help="In [0, 1].")] = 1.0,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    relevance: arguments.Relevance = None,
+    alpha: arguments.Alpha = None,
+    threshold: arguments.Threshold = None,
+    weighting: arguments.Weighting = None,
+    discount: arguments.Discount = 1.0,
+    confidence: arguments.Confidence = 0.95,
     methods: Annotated[
         str, typer.Option(help="Of: percentile,bca,t,bernstein,hoeffding,hcope")
     ] = "percentile,bca",
-    resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
+    resamples: arguments.Resamples = None,
     weight_bound: Annotated[
         float | None, typer.Option(help="The largest weight possible, for bounds that hold always.")
     ] = None,
     return_bounds: Annotated[
         str | None, typer.Option(help="The smallest and the largest return possible: 0,1.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
-    out: OutOption = Path("runs/log"),
+    seed: arguments.Seed = 0,
+    out: arguments.Out = Path("runs/log"),
 ) -> None:
     """Your own log: estimates with intervals, how far to trust them, and a report to look at.
 
@@ -320,30 +316,28 @@ def evaluate(
     """
     from osiris_jax.commands.evaluate import Request, evaluate_log
 
-    evaluate_log(
-        Request(
-            log=log,
-            columns=columns,
-            target=target,
-            epsilon=epsilon,
-            behavior=behavior,
-            behavior_epsilon=behavior_epsilon,
-            compare=compare,
-            estimators=words(estimators),
-            relevance=relevance,
-            alpha=(levels(alpha) or (alpha,))[0],
-            threshold=threshold,
-            weighting=weighting,
-            discount=discount,
-            confidence=confidence,
-            methods=words(methods) or (),
-            resamples=resamples,
-            weight_bound=weight_bound,
-            return_bounds=numbers("return_bounds", return_bounds, float),
-            seed=seed,
-            out=out,
-        )
+    asked = chosen(
+        columns=columns,
+        target=target,
+        epsilon=epsilon,
+        behavior=behavior,
+        behavior_epsilon=behavior_epsilon,
+        compare=compare,
+        estimators=words(estimators),
+        relevance=relevance,
+        alpha=level(alpha),
+        threshold=threshold,
+        weighting=weighting,
+        discount=discount,
+        confidence=confidence,
+        methods=words(methods),
+        resamples=resamples,
+        weight_bound=weight_bound,
+        return_bounds=numbers("return_bounds", return_bounds, float),
+        seed=seed,
+        out=out,
     )
+    evaluate_log(Request(log=log, **asked))
 
 
 @app.command()
@@ -358,7 +352,7 @@ def bench(
         int | None, typer.Option(help="Data sets of the whole pipeline; default 10000.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    out: OutOption = Path("runs/bench"),
+    out: arguments.Out = Path("runs/bench"),
 ) -> None:
     """How fast everything is on this machine, beside plain NumPy and the memory's speed.
 
@@ -377,12 +371,12 @@ def bench(
 @app.command("train-policy")
 def train_policy(
     world: Annotated[str, typer.Argument(help="cartpole or lunar-lander.")],
-    seed: Annotated[int, typer.Option(help="Seed of training and selection.")] = 0,
+    seed: arguments.Seed = 0,
     runs: Annotated[int | None, typer.Option(help="Networks to train; default by world.")] = None,
     updates: Annotated[
         int | None, typer.Option(help="Gradient steps of each; default by world.")
     ] = None,
-    out: OutOption = Path("runs/policy"),
+    out: arguments.Out = Path("runs/policy"),
 ) -> None:
     """Trains Q-networks by double DQN, selects one, and writes it with its card and curve.
 
@@ -395,21 +389,10 @@ def train_policy(
 
 def main() -> None:
     """Runs the command line; what the user can mend is one line and exit code 2."""
-    arguments = sys.argv[1:] or ["--help"]
-    if "--help" not in arguments:
+    words_given = sys.argv[1:] or ["--help"]
+    if "--help" not in words_given:
         keep_compilations()
-    try:
-        code = app(arguments, standalone_mode=False) or 0
-        problem = "stopped" if code == STOPPED else ""
-    except typer.TyperException as error:
-        code, problem = 2, error.format_message()
-    except (ValueError, ModuleNotFoundError, OSError) as error:
-        code, problem = 2, str(error)
-    except Stopped as stop:
-        code, problem = STOPPED, f"stopped: {stop}"
-    if problem:
-        print("osiris-jax:", " ".join(problem.split()), file=sys.stderr)
-    sys.exit(code)
+    sys.exit(finish(lambda: app(words_given, standalone_mode=False)))
 
 
 if __name__ == "__main__":

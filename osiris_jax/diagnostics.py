@@ -14,10 +14,9 @@ from osiris_jax import compose, masked
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.compiled import compiled
 from osiris_jax.estimate import DEFAULT_RELEVANCE, check_batch
-from osiris_jax.options import Options, bind, refuse_unknown, traced
+from osiris_jax.options import ALPHA, DDOF, WEIGHTING, Options, bind, refuse_unknown, traced
 from osiris_jax.relevance import THRESHOLDS, omit
-
-DEFAULT_ALPHA = 0.05
+from osiris_jax.uses import Use, refuse_idle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +81,11 @@ def omission_diagnostics(
     batch: TrajectoryBatch,
     relevance: str = DEFAULT_RELEVANCE,
     *,
-    alpha: Any = DEFAULT_ALPHA,
+    alpha: Any = ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     max_kept: Any = None,
     confidence: float = 0.95,
     resamples: int = 1000,
@@ -112,6 +111,8 @@ def omission_diagnostics(
     function = compose.test_for("is", relevance)
     check_batch(batch)
     refuse_unknown(options, [function])
+    of_omission = {"alpha": alpha, "threshold": threshold, "weighting": weighting, "ddof": ddof}
+    refuse_idle(of_omission, [Use("is", relevance, None)])
     if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
         raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
     if not isinstance(resamples, int | np.integer) or resamples < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -13,11 +12,18 @@ from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.compiled import compiled
 from osiris_jax.estimators import WITHOUT_RATIOS, function_of, name_of, parse_name
-from osiris_jax.options import Options, bind, refuse_unknown, traced
+from osiris_jax.options import (
+    ALPHA,
+    DDOF,
+    WEIGHTING,
+    Options,
+    bind,
+    refuse_unknown,
+    traced,
+)
+from osiris_jax.options import RELEVANCE as DEFAULT_RELEVANCE
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
-
-DEFAULT_RELEVANCE = "welch"
-METHODS = (selection.AUTO, *selection.SELECTION)
+from osiris_jax.uses import METHODS, Use, refuse_idle
 
 
 def estimate(
@@ -25,11 +31,11 @@ def estimate(
     estimator: compose.Estimator,
     *,
     relevance: str | None = None,
-    alpha: Any = 0.05,
+    alpha: Any = ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     max_kept: Any = None,
     levels: Any = None,
     key: Array | None = None,
@@ -87,11 +93,11 @@ def plan_estimate(
     estimator: compose.Estimator,
     *,
     relevance: str | None = None,
-    alpha: Any = 0.05,
+    alpha: Any = ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     max_kept: Any = None,
     levels: Any = None,
     key: Array | None = None,
@@ -100,9 +106,10 @@ def plan_estimate(
     """The arguments of `estimate`, checked: what to `follow` on this data set and others."""
     plain_name, omits = _parse(estimator)
     relevance = DEFAULT_RELEVANCE if omits and relevance is None else relevance
-    level = _level(relevance, alpha, threshold)
+    use = Use.of(plain_name, relevance, alpha, threshold)
+    of_level = {"alpha": alpha, "threshold": threshold, "levels": levels, "max_kept": max_kept}
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
-    return _plan(batch, plain_name, relevance, level, levels, max_kept, common, options)
+    return plan_use(batch, use, of_level, common, options)
 
 
 def follow(batch: TrajectoryBatch, plan: Plan) -> Array:
@@ -120,8 +127,8 @@ def choose_level(
     relevance: str = DEFAULT_RELEVANCE,
     levels: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     max_kept: Any = None,
     key: Array | None = None,
     **options: Any,
@@ -145,8 +152,9 @@ def choose_level(
     plain_name, _ = _parse(estimator)
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    use = Use.of(plain_name, relevance, method)
     common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
-    plan = _plan(batch, plain_name, relevance, method, levels, max_kept, common, options)
+    plan = plan_use(batch, use, {"levels": levels, "max_kept": max_kept}, common, options)
     return _choose(batch, *plan.arguments, **plan.names)
 
 
@@ -154,8 +162,8 @@ def relevance_pvalues(
     batch: TrajectoryBatch,
     test: str = DEFAULT_RELEVANCE,
     *,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     discount: Any = 1.0,
     key: Array | None = None,
     **options: Any,
@@ -179,9 +187,10 @@ def relevance_pvalues(
     Example:
       >>> relevant_states = oj.relevance_pvalues(batch, "welch") <= 0.05
     """
-    function = _test(test)
+    function = compose.test_for("is", test)
     check_batch(batch)
     refuse_unknown(options, [function])
+    refuse_idle({"weighting": weighting, "ddof": ddof}, [Use.of("is", test, None)])
     settings = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key, **options}
     return _pvalues(batch, bind(function, settings, batch.dtype), test=test)
 
@@ -198,73 +207,47 @@ def _parse(estimator: compose.Estimator) -> tuple[compose.Estimator, bool]:
     return (estimator, False) if callable(estimator) else parse_name(estimator)
 
 
-def _plan(
+def plan_use(
     batch: TrajectoryBatch,
-    estimator: compose.Estimator,
-    relevance: str | None,
-    level: Any,
-    levels: Any,
-    max_kept: Any,
+    use: Use,
+    of_level: dict[str, Any],
     common: dict[str, Any],
     options: dict[str, Any],
 ) -> Plan:
-    """Checks everything before anything is computed."""
+    """Checks everything before anything is computed.
+
+    Args:
+      of_level: `alpha`, `threshold`, `levels` and `max_kept`, those that there are.
+      common: `discount`, `weighting`, `ddof` and `key`.
+      options: further options, each of the estimator, the test or the choice.
+    """
     check_batch(batch)
-    if estimator not in WITHOUT_RATIOS or relevance is not None:
-        batch.require("log_ratio", f"the estimator `{name_of(estimator)}`")
-    name = "threshold" if relevance in THRESHOLDS else "alpha"
-    method = _method(name, level) if relevance is not None else None
-    users: list[Callable] = [function_of(estimator)]
-    users += [_test(relevance, estimator)] if relevance is not None else []
-    users += [selection.SELECTION[method]] if method is not None else []
-    refuse_unknown(options, users)
-    _refuse_idle(estimator, relevance, method, {**options, "levels": levels, "max_kept": max_kept})
-    bound: list[Options | None] = [bind(user, common | options, batch.dtype) for user in users]
-    if method is not None:
-        grid = selection.THRESHOLDS if relevance in THRESHOLDS else selection.ALPHAS
-        wanted = np.ravel(grid if levels is None else levels)
-        if not wanted.size:
-            raise ValueError("levels: none given")
-        level = sorted(wanted, reverse=name == "alpha")
-    elif level is None:
-        level = THRESHOLDS.get(relevance or "", 0.05)
+    if use.estimator not in WITHOUT_RATIOS or use.relevance is not None:
+        batch.require("log_ratio", f"the estimator `{name_of(use.estimator)}`")
+    refuse_unknown(options, use.functions)
+    refuse_idle(of_level | common | options, [use])
+    bound: list[Options | None] = [
+        bind(user, common | options, batch.dtype) for user in use.functions
+    ]
     bound += [None] * (3 - len(bound))
-    most = None if max_kept is None else traced("max_kept", max_kept, batch.dtype)
-    arguments = (traced(name, level, batch.dtype), most, *bound)
-    return Plan(arguments, {"estimator": estimator, "relevance": relevance, "method": method})
+    most = of_level.get("max_kept")
+    most = None if most is None else traced("max_kept", most, batch.dtype)
+    return Plan((_levels(use, of_level, batch.dtype), most, *bound), use._asdict())
 
 
-def _level(relevance: str | None, alpha: Any, threshold: Any) -> Any:
-    """The one of the two that the test has; a word for alpha chooses either."""
-    if relevance in THRESHOLDS:
-        return alpha if threshold is None and isinstance(alpha, str) else threshold
-    if threshold is not None:
-        raise ValueError(f"threshold: only for relevance by {', '.join(THRESHOLDS)}")
-    return alpha
-
-
-def _refuse_idle(
-    estimator: compose.Estimator, relevance: str | None, method: str | None, options: dict[str, Any]
-) -> None:
-    """Raises a ValueError for an option that this combination would silently ignore."""
-    by_lag = compose.is_by_lag(estimator)
-    for name, idle, reason in (
-        ("levels", method is None, 'only where a level is chosen, as by alpha="auto"'),
-        ("max_kept", relevance is None, "without `relevance` nothing is omitted"),
-        ("max_kept", by_lag, f"`{name_of(estimator)}` omits by lag, not a step's whole ratio"),
-        ("theta", relevance is not None, f"found by `{relevance}`; give one of the two"),
-    ):
-        if options.get(name) is not None and idle:
-            raise ValueError(f"{name}: {reason}")
-
-
-def _method(name: str, level: Any) -> str | None:
-    """The method that a level's word asks for; None for a number."""
-    if not isinstance(level, str):
-        return None
-    if level not in METHODS:
-        raise ValueError(f"{name}: expected a number or one of {', '.join(METHODS)}, got {level!r}")
-    return selection.DEFAULT_METHOD if level == selection.AUTO else level
+def _levels(use: Use, of_level: dict[str, Any], dtype: Any) -> Array:
+    """The level that was given, the test's usual one, or the candidates to choose among."""
+    name = "threshold" if use.relevance in THRESHOLDS else "alpha"
+    if use.method is None:
+        level = of_level.get(name)
+        usual = THRESHOLDS.get(use.relevance or "", ALPHA)
+        return traced(name, usual if level is None else level, dtype)
+    grid = selection.THRESHOLDS if name == "threshold" else selection.ALPHAS
+    levels = of_level.get("levels")
+    wanted = np.ravel(grid if levels is None else levels)
+    if not wanted.size:
+        raise ValueError("levels: none given")
+    return traced(name, sorted(wanted, reverse=name == "alpha"), dtype)
 
 
 _NAMES = ("estimator", "relevance", "method")
@@ -325,10 +308,6 @@ def _choose(
 @compiled(static_argnames="test")
 def _pvalues(batch: TrajectoryBatch, for_test: Options, *, test: str) -> Any:
     return RELEVANCE[test](batch, **for_test.keywords)
-
-
-def _test(name: str, estimator: compose.Estimator = "is") -> Callable[..., Any]:
-    return compose.test_for(estimator, name)
 
 
 def check_batch(batch: TrajectoryBatch) -> None:

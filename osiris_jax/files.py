@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from osiris_jax.memory import check_fits, in_words
+from osiris_jax.text import one_line
 
 if TYPE_CHECKING:
     import numpy as np
 
 BOMB_SIZE = 2**28
 BOMB_TIMES = 100
+
+
+LONGEST_WRITING = 24 * 3600
+_WRITER = re.compile(r"\.(?P<process>\d+)@(?P<host>[\w-]*)\.[^.]*$")
 
 
 class Stopped(Exception):
@@ -29,7 +37,7 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_writer()}.")
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
@@ -44,6 +52,35 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
         Path(name).unlink(missing_ok=True)
         raise
     return path
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether whoever began to write this temporary file is gone, as far as can be known.
+
+    Of a process on this machine it is; of others, and of names without one, a day decides.
+    """
+    found = _WRITER.search(path.name)
+    if found is not None and found["host"] == _host() and sys.platform != "win32":
+        return not _is_running(int(found["process"]))
+    return time.time() - path.stat().st_mtime > LONGEST_WRITING
+
+
+def _writer() -> str:
+    return f"{os.getpid()}@{_host()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^\w-]", "_", platform.node())
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def write_text(path: str | Path, text: str) -> Path:
@@ -73,7 +110,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
                 check_unpacked(archive.zip, archive.files)
                 found = {name: archive[name] for name in archive.files}
         except Exception as error:  # a damaged archive fails in many ways
-            problem = f"{path}: not a readable .npz of plain arrays ({error})"
+            problem = one_line(f"{path}: not a readable .npz of plain arrays ({error})")
             raise ValueError(problem) from None
     for name, array in found.items():
         if not isinstance(array, np.ndarray):  # what is not in NumPy's format is given as bytes

@@ -14,6 +14,39 @@ from jax import Array
 from jax.core import Tracer
 
 
+class Unset:
+    """Marks a default: its value is used, and it is known that nobody asked for it."""
+
+
+class _Float(Unset, float): ...
+
+
+class _Int(Unset, int): ...
+
+
+class _Str(Unset, str): ...
+
+
+class _Tuple(Unset, tuple): ...
+
+
+_KINDS: dict[type, Callable[[Any], Any]] = {float: _Float, int: _Int, str: _Str, tuple: _Tuple}
+
+
+def default(value: Any) -> Any:
+    """The value as a default, which looks and works as it does and is known not to be given."""
+    return _KINDS[type(value)](value)
+
+
+ALPHA, DDOF, RESAMPLES, EPSILON = default(0.05), default(1), default(1000), default(0.0)
+WEIGHTING, RELEVANCE = default("none"), default("welch")
+
+
+def given(value: Any) -> bool:
+    """Whether an argument was given, rather than left to its default."""
+    return value is not None and not isinstance(value, Unset)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -64,6 +97,8 @@ def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
         elif parameter.annotation in (int, "int"):
             fixed.append((name, _size(name, value)))
         elif value is not None:
+            if isinstance(parameter.default, int | float):
+                _check_axes(name, value, (0,))
             values[name] = traced(name, value, dtype)
     return Options(values, tuple(fixed))
 
@@ -87,6 +122,12 @@ def _positive(value: np.ndarray) -> np.ndarray:
     return value > 0
 
 
+_AXES = {
+    "clip": (0,),
+    "gradient_clip": (0,),
+    "max_kept": (0,),
+    "length_probs": (1,),
+}
 _ALLOWED: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "alpha": ("in [0, 1]", _in_unit_interval),
     "discount": ("in [0, 1]", _in_unit_interval),
@@ -120,9 +161,17 @@ def traced(name: str, value: Any, dtype) -> Array:
             bad = array[~np.asarray(allowed(array))]
             if bad.size:
                 raise ValueError(f"{name}: must be {meaning}, got {bad.ravel()[0]}")
+    _check_axes(name, value, _AXES.get(name))
     # NumPy converts what is not in JAX yet: each conversion there would be a compilation.
     array = value if isinstance(value, Array) else np.asarray(value)
     return jnp.asarray(array if array.dtype == bool else array.astype(dtype))
+
+
+def _check_axes(name: str, value: Any, axes: tuple[int, ...] | None) -> None:
+    if axes is not None and np.ndim(value) not in axes:
+        wanted = " or ".join(map(str, axes))
+        kind = "one number" if axes == (0,) else f"an array of {wanted} axes"
+        raise ValueError(f"{name}: expected {kind}, got shape {np.shape(value)}")
 
 
 def _key(value: Any) -> Array:

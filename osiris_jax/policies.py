@@ -59,7 +59,7 @@ class EpsilonGreedy:
     """The action of largest Q (the first, if several), and with probability epsilon any action.
 
     Attributes:
-      q: function from observations [..., dim] to values [..., action].
+      q: function from observations [..., dim] to values [..., action], plain or a pytree.
       epsilon: probability of a uniformly random action, in [0, 1].
     """
 
@@ -81,7 +81,7 @@ class Softmax:
     """Probabilities proportional to exp(Q / temperature).
 
     Attributes:
-      q: function from observations [..., dim] to values [..., action].
+      q: function from observations [..., dim] to values [..., action], plain or a pytree.
       temperature: above 0; the smaller, the greedier.
     """
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -19,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table as RichTable
+
+from osiris_jax.text import encodable, printable
 
 PLAIN_WIDTH = 110
 
@@ -64,19 +68,78 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The table as Markdown, bars inside cells escaped."""
     lines = [header, ["---"] * len(header), *rows]
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    escaped = [[printable(cell).replace("|", r"\|") for cell in line] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in escaped) + "\n"
+
+
+def say(*words: Any) -> None:
+    """A line on standard output, harmless and in characters that it can carry."""
+    text = " ".join(printable(word) for word in words)
+    print(encodable(text, sys.stdout.encoding), flush=True)
 
 
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:
-    """The table on standard output, the first `words` columns to the left, numbers to the right."""
-    table = RichTable(
-        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number < words else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    """The table on standard output, the first `words` columns to the left, numbers to the right.
+
+    Where it is too wide, it is shown in parts that each begin with the first column: words are
+    not broken.
+    """
+    plain = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if plain else PLAIN_WIDTH)
+    lines = [[_shown(cell) for cell in line] for line in (header, *rows)]
+    for number, part in enumerate(_parts(lines, words, console.width)):
+        table = RichTable(
+            title=escape(_shown(title)) if not number else None,
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for column, width in part.items():
+            side = "left" if column < words else "right"
+            name = escape(lines[0][column])
+            table.add_column(name, justify=side, overflow="fold", width=width)
+        for line in lines[1:]:
+            table.add_row(*(escape(line[column]) for column in part))
+        console.print(table)
+
+
+def _shown(text: str) -> str:
+    return encodable(printable(text), sys.stdout.encoding)
+
+
+def _parts(lines: Sequence[Sequence[str]], words: int, width: int) -> Iterator[dict[int, int]]:
+    """Columns side by side, each with its width, so that no word and no number is broken."""
+    columns = range(len(lines[0]))
+    least = [_least_width([line[c] for line in lines], c < words) for c in columns]
+    part: dict[int, int] = {}
+    for column in columns:
+        needed = {**part, column: least[column]}
+        if len(part) > 1 and _total(needed) > width:
+            yield _widened(part, lines, width)
+            part = {0: least[0]}
+        part[column] = least[column]
+    yield _widened(part, lines, width)
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    """What the table takes: each column has a space and a line beside it."""
+    return sum(widths.values()) + 2 * len(widths) + 1
+
+
+def _least_width(cells: Sequence[str], of_words: bool) -> int:
+    """Of a column: its longest word; of one with numbers, its longest number with all its words."""
+    header, *others = cells
+    wholes = [word for cell in others for word in (cell.split() if of_words else [cell])]
+    return max(map(cell_len, [*header.split(), *wholes, " "]))
+
+
+def _widened(part: dict[int, int], lines: Sequence[Sequence[str]], width: int) -> dict[int, int]:
+    """The room that is left given to the columns, from the first, until they suffice."""
+    widths = dict(part)
+    for column in widths:
+        wanted = max(cell_len(line[column]) for line in lines)
+        room = max(0, width - _total(widths))
+        widths[column] += min(room, max(0, wanted - widths[column]))
+    return widths

@@ -191,7 +191,11 @@ BAD_CALLS = {
     ),
     "classes": (("osirwis",), {"classes": "action"}, "classes: 'action' is not one of"),
     "max_kept": (("osirwis",), {"max_kept": -1}, "max_kept: must be 0 or more, got -1"),
-    "max_kept of nothing": (("wis",), {"max_kept": 2}, "max_kept: without `relevance`"),
+    "max_kept of nothing": (
+        ("wis",),
+        {"max_kept": 2},
+        "max_kept: has no effect, for `wis` omits nothing",
+    ),
     "max_kept by lag": (("osiris-stepwise",), {"max_kept": 2}, "max_kept: `stepwise` omits by lag"),
     "theta twice": (("osiris-stepwise",), {"theta": KEEP[None]}, "theta: found by `welch`"),
     "a test without lags": (

@@ -19,12 +19,13 @@ from osiris_jax.intervals import INTERVALS, Interval, Sample, welch
 from osiris_jax.intervals.forms import counts_of
 from osiris_jax.intervals.resampling import draw_rows, rows_without_groups
 from osiris_jax.intervals.run import Engine, plan_all
+from osiris_jax.options import default
 
 SIZE, RESAMPLES, DISCOUNT, ALPHA = 7, 9, 0.9, 0.4
 BY_COUNTS = ("mc", "is", "wis", "pdis", "cwpdis", "phwis", "osiris-is", "osiris-wis")
 OMITTING = ("osiris-is", "osiris-wis", "osiris-phwis", "osiris-mc")
-SETTINGS = {"alpha": ALPHA, "threshold": None, "discount": DISCOUNT, "key": None}
-SETTINGS |= {"weighting": "to-go", "ddof": 1}
+SETTINGS = {"alpha": default(ALPHA), "threshold": None, "discount": DISCOUNT, "key": None}
+SETTINGS |= {"weighting": default("to-go"), "ddof": default(1)}
 
 
 def load(data, **kind):
@@ -255,7 +256,8 @@ def test_all_else_is_the_estimate_of_gathered_trajectories(
     assert not found.recipes[0].by_counts
     rows = some_rows(11, SIZE, number=3)
     given_ = {"relevance": relevance, "discount": DISCOUNT, "alpha": ALPHA} | settings_ | options
-    if "threshold" in settings_:
+    given_ |= {"weighting": SETTINGS["weighting"]}
+    if "threshold" in settings_ or name == "incris":
         del given_["alpha"]
     for row, value in zip(rows, found.values(rows)[name], strict=True):
         batch = jax.tree.map(lambda x, row=row: x[row], found.batch)
@@ -404,7 +406,8 @@ def test_methods_from_terms_by_their_formulas(double, name, confidence):
     batch, bounds, weight = load(data), (0.0, 20.0), 1e3
     methods = ["t"] if name == "wis" else ["t", "hoeffding", "bernstein", "hcope"]
     given_ = {"methods": methods, "confidence": confidence, "discount": DISCOUNT}
-    known = {"weight_bound": weight, "return_bounds": bounds}
+    known = {} if name == "wis" else {"return_bounds": bounds}
+    known |= {"weight_bound": weight} if name in ("is", "pdis") else {}
     found = oj.intervals(batch, name, **given_, **known)[name]
     if name == "wis":
         terms = slow.linear_terms_of_wis(data, DISCOUNT)

@@ -14,12 +14,12 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "bits", "masked", "segments", "files", "terminal", "options"}
+    {"batch", "bits", "masked", "segments", "files", "terminal", "options", "text"}
     | {"labels", "memory", "join"},
     {"stats", "networks", "qhat", "empirical"},
-    {"relevance", "estimators", "selection", "compose", "estimate"}
+    {"relevance", "estimators", "selection", "compose", "uses", "estimate"}
     | {"diagnostics", "propensities", "weights", "intervals"},
-    {"io", "policies", "behavior"},
+    {"io", "policies", "functions", "behavior"},
     {"rollout", "envs", "exact", "exact_dr", "dqn", "dqn_gymnasium", "training"},
     {"study"},
     {"paper", "plots", "evaluation", "bench"},

@@ -4,7 +4,12 @@ import dataclasses
 import errno
 import json
 import math
+import os
+import platform
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -15,6 +20,7 @@ from jax import random
 
 import osiris_jax as oj
 from osiris_jax.envs.lunar_lander import LunarLander
+from osiris_jax.files import is_abandoned, write_whole
 from osiris_jax.networks import QNetwork
 from osiris_jax.study import engine, plan, run, store, summary
 
@@ -233,10 +239,84 @@ def test_a_finished_study_computes_nothing(study, folder, monkeypatch):
     assert len(study.run(out=folder).rows) == len(study.cells())
 
 
+def begun(folder, process):
+    """What a process has begun to write."""
+    host = re.sub(r"[^\w-]", "_", platform.node())
+    name = f".chunk-00001.parquet.{process}@{host}.x7"
+    (folder / "trials" / name).write_bytes(b"half")
+    return folder / "trials" / name
+
+
 def test_what_a_killed_run_began_to_write_is_removed(study, folder, copy):
-    (copy / "trials" / ".chunk-00001.parquet.x7").write_bytes(b"half")
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    begun(copy, killed.pid)
+    ancient = copy / "trials" / ".chunk-00001.parquet.x7"
+    ancient.write_bytes(b"half")
+    os.utime(ancient, (0, 0))
     study.run(out=copy)
     assert files(copy) == files(folder)
+
+
+def test_what_a_living_run_writes_is_left_alone(study, copy):
+    living = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    paths = [begun(copy, living.pid), copy / "trials" / ".chunk-00002.parquet.1@elsewhere.x7"]
+    paths[1].write_bytes(b"half")
+    study.run(out=copy)
+    assert [path.read_bytes() for path in paths] == [b"half", b"half"]
+    living.communicate(b"\n")
+
+
+def test_a_file_is_written_under_a_name_that_tells_the_writer(tmp_path):
+    seen = []
+
+    def write(file):
+        seen.extend(tmp_path.iterdir())
+        assert not is_abandoned(seen[0])
+        file.write(b"whole")
+
+    write_whole(tmp_path / "chunk-00001.parquet", write)
+    assert f".{os.getpid()}@" in seen[0].name
+    assert [path.name for path in tmp_path.iterdir()] == ["chunk-00001.parquet"]
+
+
+def test_trials_may_be_raised_to_the_same_result(study, tmp_path):
+    few = oj.Study(world=small_world(), trials=70, sizes=(100,), estimators=("wis", "osirwis"))
+    many = dataclasses.replace(few, trials=85)
+    few.run(out=tmp_path / "raised", chunk_size=20)
+    before = files(tmp_path / "raised")
+    found = many.run(out=tmp_path / "raised")
+    fresh = many.run(out=tmp_path / "fresh", chunk_size=20)
+    assert files(tmp_path / "raised") == files(tmp_path / "fresh")
+    assert {k: v for k, v in files(tmp_path / "raised").items() if before.get(k) == v}.keys() == {
+        f"chunk-0000{number}.parquet" for number in range(3)
+    }
+    assert found.rows == fresh.rows
+    assert [row["trials"] for row in found.rows] == [85, 85]
+    with pytest.raises(ValueError, match="holds 85 trials, which can be raised and not lowered"):
+        few.run(out=tmp_path / "raised")
+
+
+def test_trials_are_not_raised_where_values_would_differ(study, copy):
+    before = files(copy)
+    with pytest.raises(ValueError, match=r"^trials: .* holds 20, and in a study of 21"):
+        dataclasses.replace(study, trials=21).run(out=copy)
+    assert files(copy) == before
+
+
+def test_other_versions_are_named_and_not_mixed(study, copy, monkeypatch):
+    other = store.versions() | {"jaxlib": "0.0.1", "numpy": "0.0.2"}
+    monkeypatch.setattr(store, "versions", lambda: other)
+    assert len(study.run(out=copy).rows) == len(study.cells())  # nothing is left to compute
+    (copy / "trials" / "chunk-00002.parquet").unlink()
+    before = files(copy)
+    with pytest.raises(ValueError, match=r"begun with jaxlib .*, and this is 0\.0\.1"):
+        study.run(out=copy)
+    assert files(copy) == before
+    monkeypatch.undo()
+    unimportant = store.versions() | {"numpy": "0.0.2"}
+    monkeypatch.setattr(store, "versions", lambda: unimportant)
+    assert len(study.run(out=copy).rows) == len(study.cells())
 
 
 def damage(path, how):
@@ -300,7 +380,7 @@ def test_equal_trials_have_standard_errors_of_zero():
 
 def test_another_study_in_the_folder_is_refused(study, copy):
     before = files(copy)
-    for change in ({"trials": 21}, {"alphas": (0.2,)}, {"seed": 4}):
+    for change in ({"alphas": (0.2,)}, {"seed": 4}):
         other = dataclasses.replace(study, **change)
         with pytest.raises(ValueError, match=f"holds another study.*{next(iter(change))}"):
             other.run(out=copy)

@@ -63,8 +63,10 @@ def log_case(
 
 def estimator_of(name: str, alphas: Sequence[float] | None = None) -> Callable[[Any], Any]:
     def function(batch: Any) -> Any:
-        alpha = 0.05 if alphas is None else jnp.asarray(alphas, batch.dtype)
-        return oj.estimate(batch, name, alpha=alpha)
+        level: dict[str, Any] = (
+            {} if alphas is None else {"alpha": jnp.asarray(alphas, batch.dtype)}
+        )
+        return oj.estimate(batch, name, **level)
 
     return function
 

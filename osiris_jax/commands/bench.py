@@ -7,7 +7,7 @@ from pathlib import Path
 
 from osiris_jax.bench.case import Settings
 from osiris_jax.bench.suite import Results, run
-from osiris_jax.terminal import print_table, stages
+from osiris_jax.terminal import print_table, say, stages
 
 
 def bench(settings: Settings, only: Sequence[str] | None, out: Path) -> Results:
@@ -19,9 +19,10 @@ def bench(settings: Settings, only: Sequence[str] | None, out: Path) -> Results:
         results = run(settings, only, progress)
     for table in report.tables(results, report.BRIEF):
         print_table(table.caption, table.header, table.lines, words=table.words)
-    print("".join(f"- {line}\n" for line in report.findings(results)), end="")
-    print("tables:", *report.write(results, out))
+    for line in report.findings(results):
+        say("-", line)
+    say("tables:", *report.write(results, out))
     drawn = pictures.draw(results)
     saved = [path for name, figure in drawn.items() for path in plots.save(figure, out, name)]
-    print("pictures:", *saved)
+    say("pictures:", *saved)
     return results

@@ -8,7 +8,7 @@ from typing import Any
 
 from osiris_jax.files import write_text
 from osiris_jax.study.calibration import Calibration
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, print_table, say, stages
 
 HEADER = ["test", "weighting", "variant", "N", "level", "Q gap", "tests", "called relevant"]
 
@@ -25,8 +25,8 @@ def calibrate(calibration: Calibration, out: Path) -> None:
     write_text(out / "calibration.md", f"# {title}\n\n{markdown(HEADER, shown)}")
     write_text(out / "summary.json", json.dumps(rows_as_json(rows), indent=2))
     pictures = plots.save(plots.calibration(rows, calibration.world.name), out, "calibration")
-    print("tables:", out / "calibration.md", out / "summary.json")
-    print("pictures:", *pictures)
+    say("tables:", out / "calibration.md", out / "summary.json")
+    say("pictures:", *pictures)
 
 
 def table_row(row: dict[str, Any]) -> list[str]:

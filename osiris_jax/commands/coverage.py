@@ -9,7 +9,7 @@ from typing import Any
 
 from osiris_jax.files import write_text
 from osiris_jax.study.coverage import Coverage
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, print_table, say, stages
 
 HEADER = [
     "estimator",
@@ -40,8 +40,8 @@ def coverage(study: Coverage, out: Path) -> None:
     write_text(out / "coverage.md", f"# {subtitle}\n\n{tables}\n{note}")
     write_text(out / "summary.json", json.dumps(rows_as_json(rows), indent=2))
     pictures = plots.save(plots.coverage(rows, title), out, "coverage")
-    print("tables:", out / "coverage.md", out / "summary.json")
-    print("pictures:", *pictures)
+    say("tables:", out / "coverage.md", out / "summary.json")
+    say("pictures:", *pictures)
 
 
 def by_size(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -17,8 +17,10 @@ from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER, reasons
 from osiris_jax.evaluation.run import BEHAVIOR
 from osiris_jax.files import write_text
 from osiris_jax.io import Log, load_log
-from osiris_jax.io.policy_files import with_given_policies
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.io.policy_files import is_network, with_given_policies
+from osiris_jax.options import ALPHA, EPSILON, RELEVANCE, RESAMPLES, WEIGHTING, default, given
+from osiris_jax.terminal import markdown, print_table, say, stages
+from osiris_jax.text import literal, printable
 from osiris_jax.weights import FINE
 
 AUTO_FIT = "auto"
@@ -32,19 +34,19 @@ class Request:
     log: Path
     columns: str | None = None
     target: str | None = None
-    epsilon: float = 0.0
+    epsilon: float = EPSILON
     behavior: str | None = None
-    behavior_epsilon: float = 0.0
+    behavior_epsilon: float = EPSILON
     compare: str | None = None
     estimators: tuple[str, ...] | None = None
-    relevance: str = "welch"
-    alpha: Any = 0.05
+    relevance: str = RELEVANCE
+    alpha: Any = ALPHA
     threshold: float | None = None
-    weighting: str = "none"
+    weighting: str = WEIGHTING
     discount: float = 1.0
     confidence: float = 0.95
     methods: tuple[str, ...] = ("percentile", "bca")
-    resamples: int = 1000
+    resamples: int = RESAMPLES
     weight_bound: float | None = None
     return_bounds: tuple[float, ...] | None = None
     seed: int = 0
@@ -56,7 +58,7 @@ class Request:
         words = ["osiris-jax", "evaluate", str(self.log)]
         for field in dataclasses.fields(self)[1:]:
             value = getattr(self, field.name)
-            if value is not None and (value != field.default or field.name in ("seed", "out")):
+            if given(value) and (value != field.default or field.name in ("seed", "out")):
                 text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 words += [f"--{field.name.replace('_', '-')}", text]
         return shlex.join(words)
@@ -119,22 +121,23 @@ def evaluate_log(request: Request) -> None:
     tables.append(write_text(out / "evaluation.md", as_markdown(found, request, words)))
     pictures = [path for name in figures for path in plots.save(figures[name], out, name)]
     report = write_text(out / "report.html", page)
-    print("tables:", *tables)
-    print("pictures:", *pictures)
-    print("report:", report)
+    say("tables:", *tables)
+    say("pictures:", *pictures)
+    say("report:", report)
 
 
 def prepare(request: Request) -> Ready:
     """The log as a batch with ratios; the behaviour is fitted where nothing tells it."""
     fits = request.behavior in (AUTO_FIT, *FITS)
+    of_compared = request.compare not in (None, BEHAVIOR) and is_network(request.compare)
     log = load_log(
         request.log,
         columns=read_columns(request.columns),
         target=request.target,
         behavior=None if fits else request.behavior,
-        epsilon=request.epsilon,
+        epsilon=default(float(request.epsilon)) if of_compared else request.epsilon,
         behavior_epsilon=request.behavior_epsilon,
-        say=lambda line: print(f"- {line}"),
+        say=lambda line: say("-", line),
     )
     batch = log.batch
     if batch.log_ratio is None and batch.target_probs is None and batch.target_log_prob is None:
@@ -151,7 +154,7 @@ def prepare(request: Request) -> Ready:
         return Ready(log, batch, None, told)
     fit = fit_behavior(batch, method=request.behavior or AUTO_FIT if fits else AUTO_FIT)
     for line in fit.words:
-        print(f"- {line}")
+        say("-", line)
     fit.batch.require("log_ratio", "an evaluation")
     return Ready(log, fit.batch, fit, None)
 
@@ -166,8 +169,8 @@ def compared(batch: TrajectoryBatch, request: Request) -> TrajectoryBatch | str 
             "give --behavior"
         )
     epsilons = (request.epsilon, 0.0)
-    say = lambda line: print(f"- compared {line}")  # noqa: E731
-    return with_given_policies(batch, request.compare, None, epsilons, say)
+    told = lambda line: say("- compared", line)  # noqa: E731
+    return with_given_policies(batch, request.compare, None, epsilons, told)
 
 
 def read_columns(text: str | None) -> dict[str, str | None] | None:
@@ -195,25 +198,26 @@ def show(found: Evaluation, request: Request) -> None:
     print_table(title, HEADER, found.lines())
     for row in found.rows:
         if row.verdict != FINE:
-            print(f"{row.estimator}: {row.verdict}: {'; '.join(reasons(row))}")
+            say(f"{row.estimator}: {row.verdict}: {'; '.join(reasons(row))}")
     if found.differences:
         caption = f"difference: the target less {_name_of(request.compare)}"
         print_table(caption, DIFFERENCE_HEADER, found.difference_lines())
-    print("".join(f"- {note}\n" for note in found.notes), end="")
+    for note in found.notes:
+        say("-", note)
 
 
 def as_markdown(found: Evaluation, request: Request, words: tuple[str, ...]) -> str:
     """The tables, verdicts and notes as a page of Markdown."""
-    parts = [f"# Evaluation of {request.log.name}\n", markdown(HEADER, found.lines())]
+    parts = [f"# Evaluation of {literal(request.log.name)}\n", markdown(HEADER, found.lines())]
     verdicts = [
         [row.label, row.verdict, "; ".join(v.reason for v in row.reasons)] for row in found.rows
     ]
     parts.append(markdown(["estimator", "verdict", "reasons"], verdicts))
     if found.differences:
-        parts.append(f"The target less {_name_of(request.compare)}:\n")
+        parts.append(f"The target less {literal(_name_of(request.compare))}:\n")
         parts.append(markdown(DIFFERENCE_HEADER, found.difference_lines()))
-    parts.append("".join(f"- {line}\n" for line in (*words, *found.notes)))
-    parts.append(f"```sh\n{request.command}\n```\n")
+    parts.append("".join(f"- {printable(line)}\n" for line in (*words, *found.notes)))
+    parts.append(f"```sh\n{printable(request.command)}\n```\n")
     return "\n".join(part for part in parts if part)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from osiris_jax.files import write_text
-from osiris_jax.terminal import Table, print_table
+from osiris_jax.terminal import Table, print_table, say
 
 
 class Section(NamedTuple):
@@ -34,10 +34,11 @@ def print_section(section: Section) -> None:
     """The section in the terminal, and where its files are."""
     for table in section.tables:
         print_table(table.caption, table.header, table.lines, words=table.words)
-    print("".join(f"- {note}\n" for note in section.notes), end="")
+    for note in section.notes:
+        say("-", note)
     for label, paths in (("tables", section.files), ("pictures", section.pictures)):
         if paths:
-            print(f"{label}:", *paths)
+            say(f"{label}:", *paths)
 
 
 def write_index(title: str, sections: Sequence[Section], path: Path) -> None:

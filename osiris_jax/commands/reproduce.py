@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from osiris_jax.commands.ending import resumable
 from osiris_jax.commands.figures import FigureRequest, reproduce_figure
 from osiris_jax.commands.pages import Section, Table, print_section, write_index
 from osiris_jax.envs import make
-from osiris_jax.files import Stopped, write_text
+from osiris_jax.files import write_text
 from osiris_jax.io.columns import suggest
 from osiris_jax.paper import tables
 from osiris_jax.paper.figures import FIGURES
@@ -20,7 +21,7 @@ from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
 from osiris_jax.paper.run import Result, rows, rows_together
 from osiris_jax.study.plan import MOST_TRIALS
 from osiris_jax.study.summary import to_json
-from osiris_jax.terminal import markdown, stages
+from osiris_jax.terminal import markdown, say, stages
 
 BOTH, ALL = "both", "all"
 USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
@@ -115,14 +116,12 @@ def _read_worlds(target: str, worlds: Sequence[str] | None) -> tuple[str, ...]:
 
 def reproduce(request: Request) -> None:
     """Computes, prints and writes the target."""
-    try:
+    with resumable(request.out):
         if request.target == ALL:
             reproduce_all(request)
         else:
             for section in TARGETS[request.target](request):
                 print_section(section)
-    except KeyboardInterrupt:
-        raise Stopped(f"what is finished is in {request.out}; the same command goes on") from None
 
 
 def reproduce_all(request: Request) -> None:
@@ -139,7 +138,7 @@ def reproduce_all(request: Request) -> None:
             print_section(section)
             sections.append(section)
         write_index("OSIRIS, reproduced and corrected", sections, request.out / "index.html")
-    print("page:", request.out / "index.html")
+    say("page:", request.out / "index.html")
 
 
 def reproduce_figures(request: Request) -> list[Section]:

@@ -14,7 +14,7 @@ from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.envs.values import Value
 from osiris_jax.envs.world import World
 from osiris_jax.files import write_text
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, print_table, say, stages
 
 TOLERANCES = (1e-9, 1e-3, 0.1, 1.0)
 POLICIES = ("behavior", "target")
@@ -48,7 +48,7 @@ def show_world(name: str, episodes: int | None, seed: int, out: Path) -> None:
         tables.append(markdown(header, rows))
     write_text(out / "summary.md", f"# {name}\n\n" + "\n".join(tables))
     write_text(out / "summary.json", json.dumps(summary, indent=2))
-    print("pictures:", *_draw(world, lengths, out))
+    say("pictures:", *_draw(world, lengths, out))
 
 
 def _usual_episodes(world: Any) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 
 import jax
 
-from osiris_jax.files import Stopped, write_text
+from osiris_jax.commands.ending import resumable
+from osiris_jax.files import write_text
 from osiris_jax.memory import read_size
 from osiris_jax.study import Study, StudyResult
 from osiris_jax.study.run import run
 from osiris_jax.study.summary import to_json
-from osiris_jax.terminal import markdown, print_table, stages
+from osiris_jax.terminal import markdown, print_table, say, stages
 
 HEADER = ["estimator", "relevance", "level", "N", "mean", "bias", "std", "RMSE", "undefined"]
 
@@ -36,11 +37,8 @@ def make_study(toml: Path | None, given: dict[str, Any]) -> Study:
 
 def run_study(study: Study, out: Path, memory: int | None, chunk_size: int | None) -> None:
     """Runs or resumes, then writes tables and pictures."""
-    try:
-        with stages(rate=True) as progress:
-            result = run(study, out=out, memory=memory, chunk_size=chunk_size, progress=progress)
-    except KeyboardInterrupt:
-        raise Stopped(f"what is finished is in {out}; the same command goes on") from None
+    with resumable(out), stages(rate=True) as progress:
+        result = run(study, out=out, memory=memory, chunk_size=chunk_size, progress=progress)
     if jax.process_index() == 0:
         report(result, out)
 
@@ -52,7 +50,8 @@ def report(result: StudyResult, out: Path) -> None:
     title = f"{study.world.name}: {study.trials} trials, truth {result.truth}"
     print_table(title, HEADER, rows, words=2)
     notes = "".join(f"- {note}\n" for note in result.notes)
-    print(notes, end="", flush=True)
+    for note in result.notes:
+        say("-", note)
     text = f"# {title}\n\n{markdown(HEADER, rows)}\n{notes}"
     write_text(out / "summary.md", text)
     write_text(out / "summary.json", to_json(result.rows))
@@ -62,8 +61,8 @@ def report(result: StudyResult, out: Path) -> None:
     with contextlib.suppress(ValueError):
         figure = plots.consistency(result.rows, study.world.name)
         pictures += plots.save(figure, out, "consistency")
-    print("tables:", out / "summary.md", out / "summary.json")
-    print("pictures:", *pictures)
+    say("tables:", out / "summary.md", out / "summary.json")
+    say("pictures:", *pictures)
 
 
 def table_row(row: dict[str, Any]) -> list[str]:

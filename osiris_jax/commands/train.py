@@ -8,7 +8,7 @@ from pathlib import Path
 from osiris_jax import training
 from osiris_jax.files import write_text
 from osiris_jax.networks import save_network
-from osiris_jax.terminal import print_table, stages
+from osiris_jax.terminal import print_table, say, stages
 
 
 def train(world: str, seed: int, runs: int | None, updates: int | None, out: Path) -> None:
@@ -39,5 +39,5 @@ def train(world: str, seed: int, runs: int | None, updates: int | None, out: Pat
         for value in [found.facts[policy]]
     ]
     print_table(f"{world}: the selected network", ["policy", "value", "s.e.", "episodes"], rows)
-    print("network:", out / f"{world}.npz")
-    print("pictures:", *pictures)
+    say("network:", out / f"{world}.npz")
+    say("pictures:", *pictures)

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, random
 
 from osiris_jax.envs.world import World
+from osiris_jax.functions import check_policy, portable
 from osiris_jax.rollout import FollowPolicy
 
 LANES = 1024
@@ -48,8 +49,9 @@ class GymnaxWorld(World):
 
     Args:
       env: the environment; give the same object again, or everything compiles again.
-      behavior: policy that makes the data, see `osiris_jax.policies`.
-      target: policy to evaluate.
+      behavior: policy that makes the data, see `osiris_jax.policies`; or a plain function from an
+        observation [dim] to the probabilities [action], written with jax.numpy.
+      target: policy to evaluate, likewise.
       horizon: the largest number of steps of a trajectory.
       bins: from observations to state ids, such as `LinearBins`; None for a world without states.
       params: of the environment; its defaults otherwise. Its own time limit is not used.
@@ -77,14 +79,23 @@ class GymnaxWorld(World):
         )
         self.behavior, self.target = behavior, target
         super().__init__(name or env.name, horizon, size)
+        for role, policy in (("behavior", behavior), ("target", target)):
+            check_policy(role, policy, self._observation, self.num_actions)
 
     def decider(self, policy: Any) -> FollowPolicy:
+        seen = self._observation
         if isinstance(policy, str):
             self.check_policy(policy)
-            if policy == "target":
-                return FollowPolicy(self.target, None)
-            return FollowPolicy(self.behavior, self.target)
-        return FollowPolicy(policy, self.target)
+            acts = self.target if policy == "target" else self.behavior
+            target = None if policy == "target" else portable(self.target, seen)
+            return FollowPolicy(portable(acts, seen), target)
+        check_policy("policy", policy, seen, self.num_actions)
+        return FollowPolicy(portable(policy, seen), portable(self.target, seen))
+
+    @property
+    def _observation(self) -> jax.ShapeDtypeStruct:
+        """What a policy is called with, in the float type in force."""
+        return jax.eval_shape(lambda: self.dynamics.observe(self.dynamics.reset(random.key(0))))
 
     def lanes(self, count: int) -> int:
         """Always the same, for then a trajectory is rounded alike whatever runs beside it."""

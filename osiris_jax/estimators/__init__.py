@@ -64,7 +64,9 @@ def parse_name(name: Any) -> tuple[str, bool]:
     "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).
     """
     if not isinstance(name, str):
-        raise ValueError(f"estimator: expected a name such as 'wis', got {name!r}")
+        raise ValueError(
+            f"estimator: expected one name, got {name!r}; for several see evaluate and intervals"
+        )
     long = OMISSION_SHORT.get(name, name)
     plain = long.removeprefix(OMISSION_PREFIX)
     if plain not in ESTIMATORS:

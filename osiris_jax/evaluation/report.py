@@ -25,6 +25,7 @@ from osiris_jax.evaluation.result import (
 from osiris_jax.files import write_text
 from osiris_jax.io import Log
 from osiris_jax.terminal import Table
+from osiris_jax.text import printable
 
 MOST_STATES = 50
 CAPTIONS = {
@@ -78,7 +79,11 @@ def render(evaluation: Evaluation, about: About | None = None) -> str:
     about = About() if about is None else about
     source = files("osiris_jax").joinpath("templates/report.html").read_text("utf-8")
     kind = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=lambda shown: printable(shown) if isinstance(shown, str) else shown,
     )
     return kind.from_string(source).render(page(evaluation, about))
 

@@ -9,19 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax import compose
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimate import check_batch
-from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, chooser, graver, judge
+from osiris_jax.estimate import Plan, check_batch
+from osiris_jax.estimators import parse_name
+from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, graver, judge
 from osiris_jax.evaluation.levels import by_level
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
-from osiris_jax.intervals import Estimated, Sample, intervals
-from osiris_jax.intervals.checks import check_methods, refusal
+from osiris_jax.intervals import Estimated, Sample
+from osiris_jax.intervals.checks import check_bounds, check_methods, refusal, refuse_idle
 from osiris_jax.intervals.methods import NEEDS, percentile
-from osiris_jax.intervals.run import MEMORY, Progress, plan_all
+from osiris_jax.intervals.run import MEMORY, Progress, check_numbers, plan_all, with_intervals
 from osiris_jax.labels import shown
-from osiris_jax.options import traced
+from osiris_jax.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
 BEHAVIOR = "behavior"
@@ -38,15 +37,15 @@ def evaluate(
     batch: TrajectoryBatch,
     estimators: str | Sequence[str] | None = None,
     *,
-    relevance: str = "welch",
-    alpha: Any = 0.05,
+    relevance: str = RELEVANCE,
+    alpha: Any = ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     confidence: float = 0.95,
     methods: str | Sequence[str] = ("percentile", "bca"),
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     compare_with: TrajectoryBatch | str | None = None,
     weight_bound: float | None = None,
     return_bounds: tuple[float, float] | None = None,
@@ -96,6 +95,9 @@ def evaluate(
     )
     if other is not None and not any("resampled" in NEEDS[name] for name in asked.methods):
         raise ValueError("compare_with: needs resamples; add percentile to methods")
+    check_numbers(confidence, resamples, memory)
+    check_bounds(weight_bound, return_bounds)
+    _refuse_idle(batch, asked)
     found = _estimated(batch, asked, progress, notes)
     choices = choices_of(batch, asked)
     judged = judge(batch, asked, found, choices)
@@ -165,8 +167,7 @@ def _estimated(
     batch: TrajectoryBatch, asked: Asked, progress: Progress | None, notes: list[str]
 ) -> dict[str, Estimated]:
     """Estimates and intervals; estimators with the same methods are computed together."""
-    level = {"alpha": asked.alpha, "threshold": asked.threshold}
-    plans = plan_all(batch, asked.labels, asked.relevance, level | asked.common, asked.options)
+    plans = _plans(batch, asked)
     groups: dict[tuple[str, ...], list[str]] = {}
     least = float((asked.bounds["return_bounds"] or (0.0,))[0])
     for label, plan in plans.items():
@@ -175,35 +176,33 @@ def _estimated(
         groups.setdefault(tuple(k for k, why in refused.items() if not why), []).append(label)
     found: dict[str, Estimated] = {}
     for methods, labels in groups.items():
-        own = _options_of_group(asked, labels)
         if not methods:
             reason = refusal(asked.methods[0], plans[labels[0]], least)
             raise ValueError(f"methods: none is available for `{labels[0]}`: {reason}")
-        found |= intervals(
+        found |= with_intervals(
             batch,
-            labels,
-            methods=methods,
-            relevance=asked.relevance,
+            {label: plans[label] for label in labels},
+            methods,
+            key=asked.common["key"],
+            discount=asked.common["discount"],
             progress=progress,
-            **level,
-            **asked.common,
             **asked.sampling,
             **asked.bounds,
-            **own,
         )
     return {label: found[label] for label in asked.labels}
 
 
-def _options_of_group(asked: Asked, labels: Sequence[str]) -> dict[str, Any]:
-    """Options that some of these estimators take, of which the others in the log know nothing."""
-    functions, of_omission = [], ()
-    for plain_name, omits in map(parse_name, labels):
-        functions.append(ESTIMATORS[plain_name])
-        if omits:
-            of_omission = ("max_kept", "levels")
-            functions.append(compose.test_for(plain_name, asked.relevance))
-            functions += chooser(asked.level)
-    return asked.options_of(*functions, omission=of_omission)
+def _plans(batch: TrajectoryBatch, asked: Asked) -> dict[str, Plan]:
+    level = {"alpha": asked.alpha, "threshold": asked.threshold}
+    return plan_all(batch, asked.labels, asked.relevance, level | asked.common, asked.options)
+
+
+def _refuse_idle(batch: TrajectoryBatch, asked: Asked) -> None:
+    """Raises a ValueError for an argument that nothing in the evaluation would use."""
+    plans = _plans(batch, asked)
+    omits = any(plan.names["relevance"] is not None for plan in plans.values())
+    resamples = None if omits else asked.sampling["resamples"]  # an omission's bias is resampled
+    refuse_idle({"resamples": resamples, **asked.bounds}, asked.methods, plans)
 
 
 def _differences(

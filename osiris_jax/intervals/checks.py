@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from osiris_jax.compiled import compiled
 from osiris_jax.estimate import Plan
 from osiris_jax.estimators import as_defined
 from osiris_jax.intervals.methods import INTERVALS, LINEAR, MEANS, NEEDS
+from osiris_jax.options import given
 
 SLACK = 1e-5
 GUARANTEED = ("bernstein", "hoeffding", "hcope")
@@ -79,6 +81,18 @@ def check_method(
             f"weight_bound: `{method}` needs the largest weight possible, known from elsewhere "
             "than the data: the largest ratio of the two policies to the power of the horizon"
         )
+
+
+def refuse_idle(settings: Mapping[str, Any], methods: Sequence[str], plans: Any) -> None:
+    """Raises a ValueError for a number that no method would use."""
+    weighs = any(plan.names["estimator"] != "mc" for plan in plans.values())
+    for name, need, used in (
+        ("resamples", "resampled", True),
+        ("weight_bound", "weight_bound", weighs),
+        ("return_bounds", "return_bounds", True),
+    ):
+        if given(settings.get(name)) and not (used and any(need in NEEDS[m] for m in methods)):
+            raise ValueError(f"{name}: has no effect on intervals by {', '.join(methods)}")
 
 
 def check_bounds(weight_bound: Any, return_bounds: Any) -> None:

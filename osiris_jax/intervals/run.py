@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.compiled import compiled
-from osiris_jax.estimate import DEFAULT_RELEVANCE, Plan, check_batch, follow, plan_estimate
-from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.estimate import Plan, check_batch, follow, plan_use
+from osiris_jax.estimators import parse_name
 from osiris_jax.intervals import checks
 from osiris_jax.intervals.exact import terms_of
 from osiris_jax.intervals.forms import (
@@ -29,14 +28,15 @@ from osiris_jax.intervals.forms import (
 from osiris_jax.intervals.methods import INTERVALS, MEANS, NEEDS, Interval, Sample
 from osiris_jax.intervals.resampling import draw_rows, pieces, rows_without_groups
 from osiris_jax.intervals.welch import SLOTS, Sizes, plan_sizes, trajectories_by_group
-from osiris_jax.options import keywords, refuse_unknown, traced
+from osiris_jax.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, refuse_unknown, traced
 from osiris_jax.relevance import THRESHOLDS
-from osiris_jax.selection import AUTO, SELECTION
+from osiris_jax.uses import OF_OMISSION, listed, refuse_idle
 
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
 _DRAWS = 2**32 - 11
-_OF_OMISSION = ("max_kept", "levels")
+_OF_LEVEL = ("alpha", "threshold", "levels", "max_kept")
+_COMMON = ("discount", "weighting", "ddof", "key")
 Progress = Callable[[str, int, int], None]
 
 
@@ -67,6 +67,9 @@ class Estimated:
         lost = f", {self.undefined} resamples undefined" if self.undefined else ""
         return f"{self.estimator}: {self.value:.4g} ({'; '.join(shown)}{lost})"
 
+    def __repr__(self) -> str:
+        return f"Estimated({self})"
+
 
 def intervals(
     batch: TrajectoryBatch,
@@ -74,13 +77,13 @@ def intervals(
     *,
     methods: str | Sequence[str] = DEFAULT_METHODS,
     relevance: str | None = None,
-    alpha: Any = 0.05,
+    alpha: Any = ALPHA,
     threshold: Any = None,
     discount: Any = 1.0,
-    weighting: str = "none",
-    ddof: Any = 1,
+    weighting: str = WEIGHTING,
+    ddof: Any = DDOF,
     confidence: float = 0.95,
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     key: Array | None = None,
     memory: int = MEMORY,
     weight_bound: float | None = None,
@@ -128,26 +131,47 @@ def intervals(
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
     settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
     settings |= {"weighting": weighting, "ddof": ddof}
+    bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
     plans = plan_all(batch, labels, relevance, settings, options)
+    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, plans)
+    sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
+    return with_intervals(
+        batch, plans, wanted, key=key, discount=discount, progress=progress, **sampling, **bounds
+    )
+
+
+def with_intervals(
+    batch: TrajectoryBatch,
+    plans: dict[str, Plan],
+    methods: Sequence[str],
+    *,
+    key: Array,
+    discount: Any,
+    confidence: float,
+    resamples: int,
+    memory: int,
+    progress: Progress | None,
+    **bounds: Any,
+) -> dict[str, Estimated]:
+    """The estimates of plans with intervals; arguments as for `intervals`, checked."""
     for label, plan in plans.items():
-        _check_plan(label, plan, settings["discount"], batch, wanted, weight_bound, return_bounds)
+        _check_plan(label, plan, discount, batch, methods, **bounds)
     engine = Engine(batch, plans, memory)
-    needs = frozenset().union(*(NEEDS[name] for name in wanted))
-    empty = dict.fromkeys(labels, np.zeros(0))
+    needs = frozenset().union(*(NEEDS[name] for name in methods))
+    empty = dict.fromkeys(plans, np.zeros(0))
     draws = random.fold_in(key, _DRAWS)
     resampled = engine.resampled(draws, resamples, progress) if "resampled" in needs else empty
     left_out = engine.left_out() if "left_out" in needs else empty
-    known = {"weight_bound": weight_bound, "return_bounds": return_bounds}
     return {
         label: _estimated(
             label,
             engine.sample(
-                label, resampled[label], left_out[label], with_terms="terms" in needs, **known
+                label, resampled[label], left_out[label], with_terms="terms" in needs, **bounds
             ),
-            wanted,
+            methods,
             confidence,
         )
-        for label in labels
+        for label in plans
     }
 
 
@@ -186,27 +210,26 @@ def plan_all(
     settings: dict[str, Any],
     options: dict[str, Any],
 ) -> dict[str, Plan]:
-    """The plan of every estimator, which gets those options that it, or its test, has."""
-    functions, plans = {}, {}
-    for label in labels:
-        plain_name, omits = parse_name(label)
-        functions[label] = [ESTIMATORS[plain_name]]
-        if omits:
-            test = DEFAULT_RELEVANCE if relevance is None else relevance
-            functions[label].append(compose.test_for(plain_name, test))
-            functions[label] += _choosers(settings["alpha"])
-    common = {name: value for name, value in options.items() if name not in _OF_OMISSION}
-    refuse_unknown(common, [f for functions_of in functions.values() for f in functions_of])
-    for label in labels:
-        known = {name for function in functions[label] for name in keywords(function)}
-        omits = parse_name(label)[1]
-        own = {n: v for n, v in options.items() if n in known or (omits and n in _OF_OMISSION)}
-        kept = settings if omits else {k: v for k, v in settings.items() if k != "threshold"}
-        kept = kept if omits else kept | {"alpha": 1.0}
-        plans[label] = plan_estimate(
-            batch, label, relevance=relevance if omits else None, **kept, **own
-        )
-        _refuse_by_trajectory(label, own)
+    """The plan of every estimator, which gets those options that it, or its test, has.
+
+    Raises:
+      ValueError: names an option that none of them would use.
+    """
+    uses = {label: listed(label, relevance, settings) for label in labels}
+    refuse_unknown(
+        {name: value for name, value in options.items() if name not in OF_OMISSION},
+        [function for use in uses.values() for function in use.functions],
+    )
+    every = settings | options
+    refuse_idle({"relevance": relevance} | every, list(uses.values()))
+    plans = {}
+    for label, use in uses.items():
+        idle = {name for name in every if use.why_idle(name, every) is not None}
+        known = {name: value for name, value in every.items() if name not in idle}
+        of_level = {name: known.pop(name) for name in _OF_LEVEL if name in known}
+        common = {name: known.pop(name) for name in _COMMON if name in known}
+        plans[label] = plan_use(batch, use, of_level, common, known)
+        _refuse_by_trajectory(label, known)
     return plans
 
 
@@ -216,12 +239,6 @@ def _refuse_by_trajectory(label: str, options: dict[str, Any]) -> None:
     for name, by_trajectory in (("q_steps", True), ("keep", np.ndim(options.get("keep", 0)) == 2)):
         if options.get(name) is not None and by_trajectory and gathers:
             raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
-
-
-def _choosers(alpha: Any) -> list[Callable]:
-    """The method that chooses the level, if one does."""
-    name = selection.DEFAULT_METHOD if isinstance(alpha, str) and alpha == AUTO else alpha
-    return [SELECTION[name]] if isinstance(name, str) and name in SELECTION else []
 
 
 def _check_plan(

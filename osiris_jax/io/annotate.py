@@ -16,6 +16,7 @@ from osiris_jax.io.align import align
 from osiris_jax.io.ask import Answer, ask
 from osiris_jax.io.build import to_batch
 from osiris_jax.io.columns import LARGEST_ID, Columns, place_by_lengths
+from osiris_jax.io.traced import refuse_traced
 from osiris_jax.labels import is_text
 
 Policy = Callable[[Array], Any]
@@ -52,6 +53,7 @@ def annotated(
     batch: TrajectoryBatch, *, target: Policy | Any, behavior: Policy | Any, ratios: bool
 ) -> TrajectoryBatch:
     """As `with_policies`; unless `ratios` must be known, the target's probabilities will do."""
+    refuse_traced("with_policies", mask=batch.mask, reward=batch.reward)
     mask = np.asarray(batch.mask)
     lengths = mask.sum(1)
     fields = {
@@ -173,6 +175,7 @@ def with_states(
     Example:
       >>> oj.with_states(batch, oj.LinearBins.uniform([(-1, 1), (-3, 3), (-1, 1), (-3, 3)]))
     """
+    refuse_traced("with_states", mask=batch.mask, observation=batch.observation)
     mask = np.asarray(batch.mask)
     observation = np.asarray(batch.require("observation", "with_states"))[mask]
     cell = np.asarray(discretiser(jnp.asarray(observation)))

@@ -19,6 +19,7 @@ from osiris_jax.io.columns import (
     place_by_lengths,
     suggest,
 )
+from osiris_jax.io.traced import refuse_traced
 
 
 def from_arrays(
@@ -60,6 +61,7 @@ def from_arrays(
     if reward is None:
         raise ValueError("reward: missing")
     given = {"reward": reward, "action": action, **fields}
+    refuse_traced("from_arrays", **given, mask=mask, lengths=lengths)
     arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
     shape = arrays["reward"].shape
     if len(shape) != 2:

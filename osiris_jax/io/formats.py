@@ -13,6 +13,7 @@ import numpy as np
 from osiris_jax.files import TooLarge, check_unpacked
 from osiris_jax.labels import plain_integer
 from osiris_jax.memory import check_fits
+from osiris_jax.text import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,6 @@ FOREIGN = {
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 HEAD = 4096
 PIECE = 2**24
-LONGEST_MESSAGE = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +71,6 @@ def open_source(path: str | Path) -> Source:
     kind = _kind(Path(path), head)
     opener = {"Parquet": _open_parquet, ".npz": _open_npz}.get(kind, _open_csv)
     return _guarded(lambda: opener(path, kind), kind)
-
-
-def one_line(text: Any) -> str:
-    """The text on one line: what a terminal would act on is escaped, and what is long is cut."""
-    plain = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)
-    )
-    return plain if len(plain) <= LONGEST_MESSAGE else plain[: LONGEST_MESSAGE - 4] + " ..."
 
 
 def _kind(path: Path, head: bytes) -> str:

@@ -11,10 +11,11 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.files import read_arrays
 from osiris_jax.io.annotate import annotated
 from osiris_jax.io.ask import read_labels
-from osiris_jax.io.formats import one_line
 from osiris_jax.io.guess import Say
 from osiris_jax.labels import Labels, is_text, shown
+from osiris_jax.options import given
 from osiris_jax.policies import EpsilonGreedy, Tabular
+from osiris_jax.text import one_line
 
 
 def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Tabular:
@@ -60,6 +61,20 @@ def _labels(array: np.ndarray, number: int, name: str) -> Labels:
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "backslashreplace")
     return read_labels(array.tolist(), name)
+
+
+def is_network(policy: Any) -> bool:
+    """Whether this is the path of a saved Q-network."""
+    return isinstance(policy, str | Path) and "scale" in read_arrays(policy)
+
+
+def refuse_idle_epsilons(target: Any, behavior: Any, epsilons: tuple[float, float]) -> None:
+    """Raises a ValueError for an epsilon that was given beside no network."""
+    for name, policy, epsilon in zip(
+        ("epsilon", "behavior_epsilon"), (target, behavior), epsilons, strict=True
+    ):
+        if given(epsilon) and not is_network(policy):
+            raise ValueError(f"{name}: has no effect, for this policy is not a saved Q-network")
 
 
 def with_given_policies(

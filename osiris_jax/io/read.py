@@ -13,11 +13,13 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.io.arrays import from_arrays
 from osiris_jax.io.build import read_flag
 from osiris_jax.io.columns import FLAG_FIELDS, INTEGER_FIELDS, WIDE_FIELDS
-from osiris_jax.io.formats import MISSING, Source, one_line, open_source
+from osiris_jax.io.formats import MISSING, Source, open_source
 from osiris_jax.io.guess import Say, as_tuple, choose_columns, listed
-from osiris_jax.io.policy_files import with_given_policies
+from osiris_jax.io.policy_files import refuse_idle_epsilons, with_given_policies
 from osiris_jax.io.table import numbers, rows_to_batch
 from osiris_jax.labels import is_text, shown
+from osiris_jax.options import EPSILON
+from osiris_jax.text import one_line
 
 PADDED_ONLY = ("mask", "lengths")
 
@@ -60,8 +62,8 @@ def load_log(
     columns: Mapping[str, Any] | None = None,
     target: Any = None,
     behavior: Any = None,
-    epsilon: float = 0.0,
-    behavior_epsilon: float = 0.0,
+    epsilon: float = EPSILON,
+    behavior_epsilon: float = EPSILON,
     num_states: int | None = None,
     num_actions: int | None = None,
     dtype: Any = None,
@@ -98,6 +100,8 @@ def load_log(
       OSError: the file cannot be opened.
       ValueError: one line that names the file, the column, the trajectory and the step.
     """
+    epsilons = (epsilon, behavior_epsilon)
+    refuse_idle_epsilons(target, behavior, epsilons)
     notes: list[str] = []
 
     def note(line: str) -> None:
@@ -123,7 +127,6 @@ def load_log(
         log = dataclasses.replace(log, labels=_labels(log.batch, note))
     except ValueError as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
-    epsilons = (epsilon, behavior_epsilon)
     batch = with_given_policies(log.batch, target, behavior, epsilons, note)
     return dataclasses.replace(log, batch=batch, notes=tuple(notes))
 

@@ -22,6 +22,7 @@ from osiris_jax.batch import TrajectoryBatch, bucket_length
 from osiris_jax.envs.world import World
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.paper import published
+from osiris_jax.paper.protocol import INDEPENDENT
 from osiris_jax.relevance import RELEVANCE
 from osiris_jax.relevance.omission import keep_steps, omit, relevant
 from osiris_jax.study import Study
@@ -183,6 +184,7 @@ def consistency_study(
         seed=seed,
         alphas=tuple(alphas),
         estimators=("osirwis", ON_POLICY) if on_policy else ("osirwis",),
+        weighting=INDEPENDENT.weighting,
     )
     usual = SIZES if study.world.horizon <= SHORT_HORIZON else SHORT_SIZES
     simulated = isinstance(study.world, World)

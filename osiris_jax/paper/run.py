@@ -121,6 +121,10 @@ class Engine:
         rows = self.plan.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
         return rows * steps * np.dtype(self.plan.dtype).itemsize
 
+    def keeps_values(self, trials: int) -> bool:
+        """Never: the data of all trials are padded to one length, and may share a pool."""
+        return False
+
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, form] in float64."""
         found = values_of(self.draws.of(trials), self.oracle, self.forms)
@@ -232,14 +236,11 @@ def _rows_of_study(
     names = dict.fromkeys(column.estimator for column in columns)
     tests = dict.fromkeys(c.relevance for c in columns if c.relevance is not None)
     alphas = dict.fromkeys(column.alpha for column in columns if column.alpha is not None)
+    omission: dict[str, Any] = {"alphas": tuple(alphas)} if alphas else {}
+    if tests:
+        omission |= {"relevance": tuple(tests), "weighting": INDEPENDENT.weighting}
     study = Study(
-        world=world,
-        trials=trials,
-        sizes=(size,),
-        alphas=tuple(alphas) or (1.0,),
-        estimators=tuple(names),
-        relevance=tuple(tests),
-        seed=seed,
+        world=world, trials=trials, sizes=(size,), estimators=tuple(names), seed=seed, **omission
     )
     found = study.run(out=out, progress=progress)
     cells = study.cells()

@@ -22,9 +22,10 @@ from osiris_jax.compiled import compiled
 from osiris_jax.compose import gather, map_at
 from osiris_jax.envs import make
 from osiris_jax.envs.tabular import TabularWorld
-from osiris_jax.options import check_options, keywords
+from osiris_jax.options import check_options, default, given, keywords
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
+from osiris_jax.study.checks import integer
 
 TESTS = ("welch", "smirnov", "effect")
 _FIT_STREAM = 2**32 - 7
@@ -59,8 +60,8 @@ class Calibration:
     world: Any
     trials: int = 1000
     sizes: tuple[int, ...] = (25, 100)
-    alphas: tuple[float, ...] = (0.05,)
-    thresholds: tuple[float, ...] = (0.1, 0.2, 0.4)
+    alphas: tuple[float, ...] = default((0.05,))
+    thresholds: tuple[float, ...] = default((0.1, 0.2, 0.4))
     tests: tuple[str, ...] = TESTS
     weightings: tuple[str, ...] = WEIGHTINGS
     variants: tuple[str, ...] = tuple(VARIANTS)
@@ -92,6 +93,13 @@ class Calibration:
             raise ValueError(f"alphas: must be in [0, 1], got {self.alphas}")
         if not all(0 <= threshold < np.inf for threshold in self.thresholds):
             raise ValueError(f"thresholds: must not be negative, got {self.thresholds}")
+        for field, idle in (
+            ("alphas", all(test in THRESHOLDS for test in self.tests)),
+            ("thresholds", not any(test in THRESHOLDS for test in self.tests)),
+        ):
+            if idle and given(getattr(self, field)):
+                raise ValueError(f"{field}: has no effect on {', '.join(self.tests)}")
+        integer("seed", self.seed, 0, 2**63 - 1)
         if not self._plans():
             raise ValueError(f"variants: {', '.join(self.tests)} know none of these")
         if not 0 <= self.discount <= 1:

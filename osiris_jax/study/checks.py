@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
 
 
 def sequence(field: str, value: Any) -> tuple:
@@ -41,3 +44,24 @@ def no_repeats(field: str, values: tuple) -> None:
     for number, value in enumerate(values):
         if value in values[:number]:
             raise ValueError(f"{field}: {value!r} is given twice")
+
+
+def try_kernel(kernel: Callable[[TrajectoryBatch], Any], **changes: Any) -> None:
+    """Traces a kernel on two short trajectories: it raises now what it would raise later."""
+    number = jax.dtypes.canonicalize_dtype(float)
+    steps = jax.ShapeDtypeStruct((2, 3), number)
+    ids, mask = (jax.ShapeDtypeStruct((2, 3), kind) for kind in (np.int32, bool))
+    probs = jax.ShapeDtypeStruct((2, 3, 2), number)
+    fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids, "mask": mask}
+    fields |= {"target_probs": probs, "behavior_probs": probs}
+    batch = TrajectoryBatch(**fields, num_states=2, num_actions=2)  # pyright: ignore[reportArgumentType]
+    jax.eval_shape(kernel, batch.replace(**changes))
+
+
+def needs(kernel: Callable[[TrajectoryBatch], Any], field: str) -> bool:
+    """Whether the kernel refuses a batch without the field."""
+    try:
+        try_kernel(kernel, **{field: None})
+    except ValueError:
+        return True
+    return False

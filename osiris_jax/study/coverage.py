@@ -23,13 +23,15 @@ from osiris_jax.envs.tabular import TabularWorld, log_ratio_table
 from osiris_jax.estimate import follow
 from osiris_jax.estimators import parse_name
 from osiris_jax.intervals import INTERVALS, Sample
-from osiris_jax.intervals.checks import check_methods, refusal
+from osiris_jax.intervals.checks import check_methods, refusal, refuse_idle
 from osiris_jax.intervals.forms import Recipe, Trajectories, prepare, recipe, terms, values_of_rows
 from osiris_jax.intervals.methods import NEEDS
 from osiris_jax.intervals.resampling import draw_rows, rows_without_groups
 from osiris_jax.intervals.run import check_numbers, plan_all
 from osiris_jax.intervals.welch import Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.relevance.samples import WEIGHTINGS
+from osiris_jax.study.checks import integer
 
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
@@ -107,13 +109,13 @@ class Coverage:
     estimators: tuple[str, ...] = ("is", "wis", "osirwis")
     methods: tuple[str, ...] = tuple(INTERVALS)
     relevance: str | None = None
-    alpha: Any = 0.05
+    alpha: Any = ALPHA
     threshold: float | None = None
     discount: float = 1.0
-    weighting: str = "none"
-    ddof: int = 1
+    weighting: str = WEIGHTING
+    ddof: int = DDOF
     confidence: float = 0.95
-    resamples: int = 1000
+    resamples: int = RESAMPLES
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
 
@@ -128,14 +130,19 @@ class Coverage:
             if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
                 found = getattr(self, field)
                 raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
+        integer("seed", self.seed, 0, 2**63 - 1)
         if not self.estimators:
             raise ValueError("estimators: none given")
         check_methods(self.methods)
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         check_numbers(self.confidence, self.resamples)
-        if not self._pairs(self._plans(world.rollout(random.key(0), 2))):
+        plans = self._plans(world.rollout(random.key(0), 2))
+        pairs = self._pairs(plans)
+        if not pairs:
             raise ValueError("methods: none of these is for any of the estimators")
+        used = tuple(dict.fromkeys(method for _, method in pairs))
+        refuse_idle({"resamples": self.resamples}, used, plans)
 
     def run(self, progress: Callable[[str, int, int], None] | None = None) -> list[dict[str, Any]]:
         """One row per estimator, method and size.

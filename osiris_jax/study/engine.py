@@ -114,6 +114,24 @@ class Engine:
             found = list(pool.map(partial(self._values_of, double), range(self.width), drawn))
         return np.concatenate(found)[: len(trials)]
 
+    def keeps_values(self, trials: int) -> bool:
+        """Whether the trials of a study that differs in their number alone have these values.
+
+        They have if data sets are padded to the same lengths and estimated in groups of one size.
+        """
+        numbers = (trials, self.study.trials)
+        if len({(min(n, PILOT_TRIALS), n >= MANY_TRIALS) for n in numbers}) > 1:
+            return False
+        if self._lengths is None:
+            first = np.arange(min(PILOT_TRIALS, self.study.trials), dtype=np.uint32)[None]
+            world = self.study.world
+            simulated = isinstance(world, World)
+            pilot = [self._simulated(world, self.workers[0], first[0])] if simulated else []
+            self._lengths = self._padded_lengths(first, pilot)
+        return all(
+            self._group_size(steps, trials) == self._group_size(steps) for steps in self._lengths
+        )
+
     def _drawn(self, double: bool, device: Any, trials: np.ndarray) -> _Data:
         """The data sets of a worker; a thread does not inherit the float type in force."""
         world = self.study.world
@@ -179,9 +197,10 @@ class Engine:
             for start in range(0, len(alike), size):
                 yield alike[start : start + size], steps
 
-    def _group_size(self, steps: int) -> int:
+    def _group_size(self, steps: int, trials: int | None = None) -> int:
         """How many data sets a core estimates at once; not by its part, which may change."""
-        return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, self.study.trials))
+        most = self.study.trials if trials is None else trials
+        return int(np.clip(CELLS_IN_CACHE // (self.largest * steps), 1, most))
 
     def _simulated(self, world: World, device: Any, trials: np.ndarray) -> _Data:
         with jax.default_device(device):

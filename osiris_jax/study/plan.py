@@ -6,24 +6,37 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.compose import is_by_lag, test_for
 from osiris_jax.envs import make
+from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.io.columns import suggest
-from osiris_jax.options import check_options, keywords, refuse_unknown
+from osiris_jax.options import (
+    ALPHA,
+    DDOF,
+    WEIGHTING,
+    Unset,
+    check_options,
+    default,
+    given,
+    keywords,
+    refuse_unknown,
+)
+from osiris_jax.options import RELEVANCE as RELEVANCE_TEST
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
-from osiris_jax.study.checks import integer, no_repeats, number, sequence
+from osiris_jax.study.checks import integer, needs, no_repeats, number, sequence, try_kernel
+from osiris_jax.study.named import Named
+from osiris_jax.uses import Use, refuse_idle
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")
@@ -31,6 +44,8 @@ MAP_LEVEL = 0.5
 TRUE_TOLERANCE = 1e-9
 OF_OMISSION = "max_kept"
 MOST_TRIALS = 10**9
+TRUTH_EPISODES = default(20_000)
+_OF_TESTS = ("relevance", "alphas", "thresholds", "weighting", "ddof")
 
 
 class Cell(NamedTuple):
@@ -55,35 +70,6 @@ class Plan(Protocol):
     def cells(self) -> list[Cell]: ...
     def settings(self) -> dict[str, Any]: ...
     def to_toml(self) -> str: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Named:
-    """An estimator or a test with options, written `name:option=value:option=value`."""
-
-    text: str
-    name: str
-    options: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def parse(cls, field: str, text: Any) -> Named:
-        if not isinstance(text, str):
-            raise ValueError(f"{field}: expected a name, got {text!r}")
-        name, *parts = text.split(":")
-        options = []
-        for part in parts:
-            option, equals, value = part.partition("=")
-            if not equals:
-                raise ValueError(f"{field}: expected option=value in {text!r}, got {part!r}")
-            options.append((option, _value(value)))
-        return cls(text, name, tuple(options))
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,20 +105,20 @@ class Study:
     world: Any
     trials: int = 1000
     sizes: tuple[int, ...] = ()
-    alphas: tuple[float | str, ...] = (0.05,)
-    thresholds: tuple[float, ...] = ()
+    alphas: tuple[float | str, ...] = default((float(ALPHA),))
+    thresholds: tuple[float, ...] = default(())
     estimators: tuple[str, ...] = ("is", "wis", "osiris", "osirwis")
-    relevance: tuple[str, ...] = ("welch",)
-    weighting: str = "none"
-    ddof: int = 1
+    relevance: tuple[str, ...] = default((str(RELEVANCE_TEST),))
+    weighting: str = WEIGHTING
+    ddof: int = DDOF
     discount: float = 1.0
     dtype: str = "float32"
     seed: int = 0
-    truth_episodes: int = 20_000
+    truth_episodes: int = TRUTH_EPISODES
 
     def __post_init__(self):
         for field in ("sizes", "alphas", "thresholds", "estimators", "relevance"):
-            object.__setattr__(self, field, sequence(field, getattr(self, field)))
+            self._settle(field, sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not hasattr(world, "rollout"):
             raise ValueError(f"world: expected a name or a world, got {self.world!r}")
@@ -148,7 +134,7 @@ class Study:
             "ddof": integer("ddof", self.ddof, 0, 1),
         }
         for field, value in plain.items():
-            object.__setattr__(self, field, value)
+            self._settle(field, value)
         no_repeats("sizes", self.sizes)
         no_repeats("alphas", self.alphas)
         no_repeats("thresholds", self.thresholds)
@@ -169,6 +155,7 @@ class Study:
             raise ValueError("relevance: none given, and an estimator after omission needs one")
         for named in self.tests:
             self._check_test(named)
+        self._refuse_idle()
         by_lag = [name for name in self._omitting() if is_by_lag(name)]
         if by_lag and BY_STATE in self.methods:
             others = ", ".join(name for name in SELECTION if name != BY_STATE)
@@ -176,6 +163,40 @@ class Study:
                 f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` has "
                 f"it by lag; choose one of {others}"
             )
+
+    def _settle(self, field: str, value: Any) -> None:
+        """Sets a field to its final form; a default stays known as one, also after `replace`."""
+        if not isinstance(getattr(self, field), Unset):
+            object.__setattr__(self, field, value)
+
+    def _refuse_idle(self) -> None:
+        """Raises a ValueError for a field that was given and would not be used."""
+        for field, reason in self.idle().items():
+            if given(getattr(self, field)) and getattr(self, field) != ():
+                raise ValueError(f"{field}: {reason}")
+        by_level = not self.omits or any(_has_alpha(test) for test in self.tests)
+        if self.levels and given(self.alphas) and not by_level:
+            raise ValueError(f"alphas: {self.levels[0]:g} has no effect, for no test has levels")
+
+    def idle(self) -> dict[str, str]:
+        """The fields that cannot have an effect in this study, each with the reason."""
+        found: dict[str, str] = {}
+        if isinstance(self.world, TabularWorld):
+            found["truth_episodes"] = "has no effect, for this world's value is known exactly"
+        if not self.omits:
+            found.update(dict.fromkeys(_OF_TESTS, "has no effect, for no estimator omits"))
+            return found
+        tests = [test for test in self.tests if test.name not in MAPS]
+        if not any(test.name in THRESHOLDS for test in tests):
+            found["thresholds"] = f"only for relevance by {', '.join(THRESHOLDS)}"
+        if not tests or not (self.methods or any(map(_has_alpha, tests))):
+            found["alphas"] = "has no effect, for no relevance test has levels"
+        for field in ("weighting", "ddof"):
+            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting())
+            own = (dict(test.options) for test in tests for _ in self._omitting())
+            if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
+                found[field] = "has no effect, for no relevance test uses it"
+        return found
 
     def _check_estimator(self, named: Named) -> None:
         if named.name == ON_POLICY:
@@ -186,12 +207,13 @@ class Study:
         if "discount" in dict(named.options):
             raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
+        refuse_idle(dict(named.options), [Use(plain, None, None)])
 
         def kernel(batch: TrajectoryBatch) -> Any:
             return ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options))
 
-        _try(kernel)
-        if not self.has_states and (omits or _needs(kernel, "state")):
+        try_kernel(kernel)
+        if not self.has_states and (omits or needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
 
     def _check_test(self, named: Named) -> None:
@@ -212,12 +234,14 @@ class Study:
             return
         if OF_OMISSION in options:
             integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
+            if self.omits and all(map(is_by_lag, self._omitting())):
+                raise ValueError(f"relevance: {OF_OMISSION} has no effect where omission is by lag")
         functions = {test_for(estimator, name): estimator for estimator in self._omitting()}
         refuse_unknown(options, list(functions) or [RELEVANCE[name]])
         for function, estimator in functions.items():
             bound = self.test_options(named, estimator)
             check_options(bound, function)
-            _try(lambda batch, f=function, bound=bound: f(batch, **bound))
+            try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
 
     def _omitting(self) -> list[str]:
         return [parse_name(named.name)[0] for named in self.named_estimators if _omits(named)]
@@ -233,7 +257,7 @@ class Study:
         """Whether any estimator reads the probabilities of all actions."""
         names = [n for n in self.named_estimators if n.name != ON_POLICY]
         return any(
-            _needs(
+            needs(
                 lambda batch, named=named: ESTIMATORS[parse_name(named.name)[0]](
                     batch, batch.log_ratio, **dict(named.options)
                 ),
@@ -307,7 +331,8 @@ class Study:
 
     def to_toml(self) -> str:
         """The study as a TOML document that `from_toml` reads, if its world has a known name."""
-        return to_toml(self.settings())
+        idle = self.idle()
+        return to_toml({k: v for k, v in self.settings().items() if k not in idle})
 
     @classmethod
     def from_toml(cls, path: str | Path, **changes: Any) -> Study:
@@ -319,8 +344,10 @@ class Study:
         try:
             with open(path, "rb") as file:
                 fields = tomllib.load(file)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # not TOML, or not even text
             raise ValueError(f"{path}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{path}: brackets are nested too deeply") from None
         known = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
             if name not in known:
@@ -344,27 +371,6 @@ def _omits(named: Named) -> bool:
 
 def _has_alpha(test: Named) -> bool:
     return test.name not in MAPS and test.name not in THRESHOLDS
-
-
-def _try(kernel: Callable[[TrajectoryBatch], Any], **changes: Any) -> None:
-    """Traces a kernel on two short trajectories: it raises now what it would raise later."""
-    number = jax.dtypes.canonicalize_dtype(float)
-    steps = jax.ShapeDtypeStruct((2, 3), number)
-    ids, mask = (jax.ShapeDtypeStruct((2, 3), kind) for kind in (np.int32, bool))
-    probs = jax.ShapeDtypeStruct((2, 3, 2), number)
-    fields = {"reward": steps, "log_ratio": steps, "action": ids, "state": ids, "mask": mask}
-    fields |= {"target_probs": probs, "behavior_probs": probs}
-    batch = TrajectoryBatch(**fields, num_states=2, num_actions=2)  # pyright: ignore[reportArgumentType]
-    jax.eval_shape(kernel, batch.replace(**changes))
-
-
-def _needs(kernel: Callable[[TrajectoryBatch], Any], field: str) -> bool:
-    """Whether the kernel refuses a batch without the field."""
-    try:
-        _try(kernel, **{field: None})
-    except ValueError:
-        return True
-    return False
 
 
 def _level(alpha: Any) -> float | str:

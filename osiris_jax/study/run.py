@@ -43,8 +43,8 @@ def run(
 
     Args:
       study: what to compute.
-      out: folder for the trials; the same study again goes on where it stopped. None keeps
-        everything in memory.
+      out: folder for the trials; the same study again, also with more trials, goes on where it
+        stopped. None keeps everything in memory.
       memory: bytes that a chunk of trials may take; by default a share of what is free, at most
         half a gigabyte.
       chunk_size: trials per chunk, in place of `memory`. A folder keeps the one it began with.
@@ -71,6 +71,7 @@ class Computes(Protocol):
 
     def bytes_per_trial(self) -> int: ...
     def values(self, trials: np.ndarray) -> np.ndarray: ...
+    def keeps_values(self, trials: int) -> bool: ...
 
 
 def compute(
@@ -87,9 +88,21 @@ def compute(
     if out is not None:
         _make_folder(Path(out))
     store = _open(plan, out, _chunk_size(plan, engine, memory, chunk_size))
+    if isinstance(store, FolderStore):
+        _check_raised(store, engine)
     store = _compute(engine, store, shown)
     _meet("computed")
     return store
+
+
+def _check_raised(store: FolderStore, engine: Computes) -> None:
+    """Raises a ValueError where the trials there are would not be those of the larger study."""
+    before, now = store.trials_before, store.study.trials
+    if before != now and not engine.keeps_values(before):
+        raise ValueError(
+            f"trials: {store.folder} holds {before}, and in a study of {now} they would be "
+            "computed in another shape and rounded otherwise; choose another folder"
+        )
 
 
 def _make_folder(out: Path) -> None:
@@ -141,6 +154,8 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
     mine = [c for c in missing if c % jax.process_count() == jax.process_index()]
     done = study.trials - sum(len(trials_of(study, store.chunk_size, c)) for c in missing)
     progress("trials", done, study.trials)
+    if missing and isinstance(store, FolderStore):
+        store.check_versions()
     for chunk in mine:
         trials = trials_of(study, store.chunk_size, chunk)
         try:

@@ -6,6 +6,7 @@ checksums; one that does not fit is reported and computed again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -15,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from osiris_jax.files import write_text, write_whole
+from osiris_jax.envs.gymnax_world import GymnaxWorld
+from osiris_jax.files import is_abandoned, write_text, write_whole
 from osiris_jax.study.plan import Cell, Plan, digest
+from osiris_jax.text import one_line
 
-FORMAT = 1
+FORMAT = 2
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
+DECISIVE = ("osiris-jax", "jax", "jaxlib")  # other versions of these may round otherwise
 
 
 class MemoryStore:
@@ -42,27 +46,59 @@ class MemoryStore:
 class FolderStore:
     """Values kept in `folder/trials/chunk-*.parquet`."""
 
-    def __init__(self, study: Plan, chunk_size: int, folder: Path):
+    def __init__(
+        self, study: Plan, chunk_size: int, folder: Path, trials_before: int | None = None
+    ):
         self.study, self.chunk_size, self.folder = study, chunk_size, folder
+        self.trials_before = study.trials if trials_before is None else trials_before
         self.cells = study.cells()
-        self.digest = digest(identity(study, chunk_size))
+        known = identity(study, chunk_size)
+        self.digest = digest({name: x for name, x in known.items() if name != "trials"})
 
     def has(self, chunk: int) -> bool:
         """Whether the chunk's file is there and sound; one that is not is reported by name."""
         path = self.path(chunk)
-        if not path.exists():
+        before = trials_of(self.study, self.chunk_size, chunk, self.trials_before)
+        if not path.exists() or len(before) < len(self.trials_of(chunk)):
             return False
         try:
             self.read(chunk)
         except Exception as error:  # a damaged file fails in many ways
-            problem = " ".join(str(error).split())
+            problem = one_line(" ".join(str(error).split()))
             warnings.warn(f"{path}: will be computed again: {problem}", stacklevel=2)
             return False
         return True
 
+    def trials_of(self, chunk: int) -> np.ndarray:
+        return trials_of(self.study, self.chunk_size, chunk)
+
+    def check_versions(self) -> None:
+        """Raises a ValueError if a chunk was computed by other versions of what decides values."""
+        import pyarrow.parquet as parquet
+
+        here = versions()
+        for chunk in range(number_of_chunks(self.study, self.chunk_size)):
+            if not self.path(chunk).exists():
+                continue
+            try:
+                with open(self.path(chunk), "rb") as file:
+                    mark = _mark_of(parquet.read_schema(file))
+            except (OSError, ValueError):  # damaged, so computed again
+                continue
+            there = mark.get("versions", {})
+            for package in DECISIVE:
+                if there.get(package, here[package]) != here[package]:
+                    raise ValueError(
+                        f"{self.folder}: begun with {package} {there[package]}, and this is "
+                        f"{here[package]}, whose values may differ; go on with the former, or "
+                        "choose another folder"
+                    )
+
     @property
     def described(self) -> bool:
-        return (self.folder / "study.json").exists()
+        """Whether the folder says what the study is, with as many trials."""
+        same = self.trials_before == self.study.trials
+        return same and (self.folder / "study.json").exists()
 
     def path(self, chunk: int) -> Path:
         return self.folder / "trials" / f"chunk-{chunk:05d}.parquet"
@@ -125,11 +161,12 @@ class FolderStore:
         """
         import pyarrow.parquet as parquet
 
-        table = parquet.read_table(self.path(chunk), page_checksum_verification=True)
-        mark = json.loads((table.schema.metadata or {}).get(b"osiris_jax", b"{}"))
+        with open(self.path(chunk), "rb") as file:  # Arrow opens no name that is not text
+            table = parquet.read_table(file, page_checksum_verification=True)
+        mark = _mark_of(table.schema)
         if (mark.get("study"), mark.get("chunk")) != (self.digest, chunk):
             raise ValueError("it belongs to another study or chunk")
-        expected = trials_of(self.study, self.chunk_size, chunk)
+        expected = self.trials_of(chunk)
         if table.num_rows != len(expected) * len(self.cells):
             raise ValueError(f"{table.num_rows} rows, expected {len(expected) * len(self.cells)}")
         values = table.column("value").to_numpy()
@@ -139,13 +176,19 @@ class FolderStore:
 Store = MemoryStore | FolderStore
 
 
+def _mark_of(schema: Any) -> dict[str, Any]:
+    """What `_mark` wrote into a file."""
+    return json.loads((schema.metadata or {}).get(b"osiris_jax", b"{}"))
+
+
 def number_of_chunks(study: Plan, chunk_size: int) -> int:
     return -(-study.trials // chunk_size)
 
 
-def trials_of(study: Plan, chunk_size: int, chunk: int) -> np.ndarray:
-    """The trials of a chunk."""
-    return np.arange(chunk * chunk_size, min((chunk + 1) * chunk_size, study.trials))
+def trials_of(study: Plan, chunk_size: int, chunk: int, total: int | None = None) -> np.ndarray:
+    """The trials of a chunk, where there are so many, by default those of the study."""
+    total = study.trials if total is None else total
+    return np.arange(chunk * chunk_size, min((chunk + 1) * chunk_size, total))
 
 
 def chunks(store: Store) -> Iterator[np.ndarray]:
@@ -169,8 +212,10 @@ def world_identity(study: Plan) -> dict[str, str]:
     dynamics = getattr(world, "dynamics", None)
     bins = getattr(dynamics, "bins", getattr(world, "bins", None))
     environment = type(getattr(dynamics, "env", None)).__name__
-    found = hashlib.sha256(repr((world.horizon, bins, environment)).encode())
-    for leaf in jax.tree.leaves((dynamics, *policies_of(world))):
+    leaves, structure = jax.tree.flatten(policies_of(world))
+    facts = (world.horizon, bins, environment, str(structure))
+    found = hashlib.sha256(repr(facts).encode())
+    for leaf in (*jax.tree.leaves(dynamics), *leaves):
         array = np.asarray(leaf)
         found.update(f"{array.dtype}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
@@ -178,6 +223,8 @@ def world_identity(study: Plan) -> dict[str, str]:
 
 
 def policies_of(world: Any) -> tuple:
+    if isinstance(world, GymnaxWorld):  # plain functions as what they compute
+        return world.decider("behavior"), world.decider("target")
     names = ("behavior_probs", "target_probs", "behavior", "target", "q", "oracle")
     return tuple(getattr(world, name, None) for name in names)
 
@@ -202,6 +249,13 @@ def open_folder(study: Plan, folder: Path, default_chunk_size: int) -> FolderSto
             raise ValueError(problem) from None
         wanted = identity(study, chunk_size)
         different = sorted(k for k in {*wanted, *known} if wanted.get(k) != known.get(k))
+        if different == ["trials"] and isinstance(known["trials"], int):
+            if known["trials"] > study.trials:
+                raise ValueError(
+                    f"{folder}: holds {known['trials']} trials, which can be raised and not "
+                    f"lowered to {study.trials}; choose another folder"
+                )
+            return FolderStore(study, chunk_size, folder, known["trials"])
         if different:
             raise ValueError(
                 f"{folder}: holds another study, which differs in {', '.join(different)}; "
@@ -214,9 +268,11 @@ def open_folder(study: Plan, folder: Path, default_chunk_size: int) -> FolderSto
 
 
 def remove_leftovers(store: FolderStore) -> None:
-    """Removes what a killed run had begun to write."""
+    """Removes what a killed run had begun to write, and not what a living one writes now."""
     for path in (store.folder / "trials").glob(".chunk-*"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # written meanwhile
+            if is_abandoned(path):
+                path.unlink()
 
 
 def describe(store: FolderStore) -> None:

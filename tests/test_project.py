@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
     {"batch", "bits", "masked", "segments", "files", "terminal", "options", "text"}
-    | {"labels", "memory", "join"},
+    | {"labels", "memory", "join", "compiled"},
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "uses", "estimate"}
     | {"diagnostics", "propensities", "weights", "intervals"},

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax import compose
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.estimate import check_batch
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, chooser, graver, judge
@@ -95,6 +95,8 @@ def evaluate(
     )
     if other is not None and not any("resampled" in NEEDS[name] for name in asked.methods):
         raise ValueError("compare_with: needs resamples; add percentile to methods")
+    if not any(np.ndim(x) for x in options.values()):
+        batch, other = pad_to_bucket(batch), None if other is None else pad_to_bucket(other)
     found = _estimated(batch, asked, progress, notes)
     choices = choices_of(batch, asked)
     judged = judge(batch, asked, found, choices)
@@ -113,7 +115,7 @@ def evaluate(
         states=states,
         support=judged.support,
         log_weights=judged.log_weights,
-        lengths=np.asarray(batch.lengths),
+        lengths=np.asarray(batch.mask).sum(-1),
         settings=_settings(batch, asked, compare_with),
         notes=(*notes, *_notes(asked)),
     )
@@ -266,7 +268,7 @@ def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[s
         "compare_with": compared,
         "key": np.asarray(random.key_data(asked.common["key"])).tolist(),
         "trajectories": len(batch.reward),
-        "steps": int(np.asarray(batch.lengths).sum()),
+        "steps": int(np.asarray(batch.mask).sum()),
         "states": batch.num_states,
         "actions": batch.num_actions,
         "dtype": str(batch.dtype),

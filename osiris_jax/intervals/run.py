@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax import compose, selection
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.compiled import compiled
 from osiris_jax.estimate import DEFAULT_RELEVANCE, Plan, check_batch, follow, plan_estimate
 from osiris_jax.estimators import ESTIMATORS, parse_name
@@ -125,6 +125,7 @@ def intervals(
     check_batch(batch)
     check_numbers(confidence, resamples, memory)
     checks.check_bounds(weight_bound, return_bounds)
+    batch = _of_shared_shape(batch, options, relevance)
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
     settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
     settings |= {"weighting": weighting, "ddof": ddof}
@@ -149,6 +150,20 @@ def intervals(
         )
         for label in labels
     }
+
+
+def _of_shared_shape(
+    batch: TrajectoryBatch, options: dict[str, Any], relevance: str | None
+) -> TrajectoryBatch:
+    """The batch with time and states padded to buckets, which no estimate sees.
+
+    Unless an option is given by time or by state; and a network on state ids begins with other
+    weights where there are more of them.
+    """
+    batch = batch if any(np.ndim(x) for x in options.values()) else pad_to_bucket(batch)
+    by_state = any(name in options for name in ("keep", "theta", "q"))
+    network = "nn-q" in (relevance, options.get("fit"))
+    return batch if by_state or network else pad_states(batch)
 
 
 def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:

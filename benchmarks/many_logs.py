@@ -2,8 +2,8 @@
 
     python benchmarks/many_logs.py [logs, by default 100]
 
-Every log has its own numbers of trajectories, steps and states. Prints, for every tenth of them, the
-seconds of one evaluation, the programs compiled for it, the memory maps of the process (Linux
+Every log has its own numbers of trajectories, steps and states. Prints, for every tenth of them,
+the seconds of one evaluation, the programs compiled for it, the memory maps of the process (Linux
 allows 65,530) and its resident memory. JAX's cache on disk is left out.
 """
 

@@ -14,7 +14,7 @@ import osiris_jax as oj
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "osiris_jax"
 LAYERS = [
-    {"batch", "bits", "masked", "segments", "files", "terminal", "options"},
+    {"batch", "bits", "masked", "compiled", "segments", "files", "terminal", "options"},
     {"stats", "networks", "qhat", "empirical"},
     {"relevance", "estimators", "selection", "compose", "estimate"}
     | {"diagnostics", "weights", "intervals"},

@@ -248,11 +248,15 @@ def _places(rows: Any, number: int) -> np.ndarray:
     return places.astype(np.int64) % number
 
 
+def _longest(batch: TrajectoryBatch) -> int:
+    return int(np.asarray(batch.mask).sum(-1).max())
+
+
 def trim(
     batch: TrajectoryBatch, round_up: Callable[[int], int] = lambda steps: steps
 ) -> TrajectoryBatch:
     """Drops the padding beyond the longest trajectory, its length rounded up. Not under jit."""
-    kept, axis = round_up(int(np.asarray(batch.lengths).max())), batch.mask.ndim - 1
+    kept, axis = round_up(_longest(batch)), batch.mask.ndim - 1
     return batch if kept >= batch.mask.shape[axis] else pad_or_cut(batch, kept)
 
 
@@ -288,5 +292,20 @@ def bucket_length(steps: int) -> int:
 
 def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
     """Trims, then pads to a bucket length, so that nearby lengths share one compilation."""
-    trimmed = trim(batch)
-    return pad_to(trimmed, bucket_length(trimmed.mask.shape[-1]))
+    steps, axis = bucket_length(_longest(batch)), batch.mask.ndim - 1
+    extra = steps - batch.mask.shape[axis]
+    if not extra:
+        return batch
+
+    def change(field: Array) -> Array:
+        # by NumPy, for in JAX every shape would be a compilation
+        kept = np.asarray(field)[(slice(None),) * axis + (slice(steps),)]
+        widths = [(0, max(extra, 0) if number == axis else 0) for number in range(field.ndim)]
+        return jax.device_put(np.pad(kept, widths))
+
+    return _map_time_fields(batch, change)
+
+
+def pad_states(batch: TrajectoryBatch) -> TrajectoryBatch:
+    """States that no trajectory visits added, to a bucket: nearby numbers share a compilation."""
+    return batch.replace(num_states=bucket_length(batch.num_states)) if batch.num_states else batch

@@ -136,7 +136,7 @@ def omission_diagnostics(
         resamples=int(resamples),
     )
     kept = np.asarray(keep).sum(1)
-    lengths = np.asarray(batch.lengths)
+    lengths = np.asarray(batch.mask).sum(-1)
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.asarray(drawn, np.float64), [tail, 1 - tail])
     return Omission(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.estimate import Plan, check_batch
 from osiris_jax.estimators import parse_name
 from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, graver, judge
@@ -18,7 +18,14 @@ from osiris_jax.evaluation.result import Difference, Evaluation, Row
 from osiris_jax.intervals import Estimated, Sample
 from osiris_jax.intervals.checks import check_bounds, check_methods, refusal, refuse_idle
 from osiris_jax.intervals.methods import NEEDS, percentile
-from osiris_jax.intervals.run import MEMORY, Progress, check_numbers, plan_all, with_intervals
+from osiris_jax.intervals.run import (
+    MEMORY,
+    Progress,
+    check_numbers,
+    of_shared_shape,
+    plan_all,
+    with_intervals,
+)
 from osiris_jax.labels import shown
 from osiris_jax.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
 
@@ -98,6 +105,8 @@ def evaluate(
     check_numbers(confidence, resamples, memory)
     check_bounds(weight_bound, return_bounds)
     _refuse_idle(batch, asked)
+    if not any(np.ndim(x) for x in options.values()):
+        batch, other = pad_to_bucket(batch), None if other is None else pad_to_bucket(other)
     found = _estimated(batch, asked, progress, notes)
     choices = choices_of(batch, asked)
     judged = judge(batch, asked, found, choices)
@@ -117,7 +126,7 @@ def evaluate(
         support=judged.support,
         propensities=judged.propensities,
         log_weights=judged.log_weights,
-        lengths=np.asarray(batch.lengths),
+        lengths=np.asarray(batch.mask).sum(-1),
         settings=_settings(batch, asked, compare_with),
         notes=(*_notes_of_log(batch), *notes, *_notes(asked)),
     )
@@ -167,6 +176,7 @@ def _estimated(
     batch: TrajectoryBatch, asked: Asked, progress: Progress | None, notes: list[str]
 ) -> dict[str, Estimated]:
     """Estimates and intervals; estimators with the same methods are computed together."""
+    batch = of_shared_shape(batch, asked.options, asked.relevance)
     plans = _plans(batch, asked)
     groups: dict[tuple[str, ...], list[str]] = {}
     least = float((asked.bounds["return_bounds"] or (0.0,))[0])
@@ -283,7 +293,7 @@ def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[s
         "compare_with": compared,
         "key": np.asarray(random.key_data(asked.common["key"])).tolist(),
         "trajectories": len(batch.reward),
-        "steps": int(np.asarray(batch.lengths).sum()),
+        "steps": int(np.asarray(batch.mask).sum()),
         "states": batch.num_states,
         "actions": batch.num_actions,
         "state_labels": batch.state_labels,

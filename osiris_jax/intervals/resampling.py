@@ -54,9 +54,9 @@ def rows_without_groups(num_trajectories: int) -> list[np.ndarray]:
     ]
 
 
-def pieces(resamples: int, bytes_of_one: int, memory: int) -> Iterator[Array]:
+def pieces(resamples: int, bytes_of_one: int, memory: int) -> Iterator[np.ndarray]:
     """Numbers of resamples in pieces of one length that fit the memory, the last one padded."""
     most = int(np.clip(memory // max(bytes_of_one, 1), 1, resamples))
     step = -(-resamples // -(-resamples // most))
     for start in range(0, resamples, step):
-        yield jnp.arange(start, start + step, dtype=jnp.uint32)
+        yield np.arange(start, start + step, dtype=np.uint32)

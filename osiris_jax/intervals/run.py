@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.compiled import compiled
 from osiris_jax.estimate import Plan, check_batch, follow, plan_use
 from osiris_jax.estimators import parse_name
@@ -128,6 +128,7 @@ def intervals(
     check_batch(batch)
     check_numbers(confidence, resamples, memory)
     checks.check_bounds(weight_bound, return_bounds)
+    batch = of_shared_shape(batch, options, relevance)
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
     settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
     settings |= {"weighting": weighting, "ddof": ddof}
@@ -173,6 +174,20 @@ def with_intervals(
         )
         for label in plans
     }
+
+
+def of_shared_shape(
+    batch: TrajectoryBatch, options: dict[str, Any], relevance: str | None
+) -> TrajectoryBatch:
+    """The batch with time and states padded to buckets, which no estimate sees.
+
+    Unless an option is given by time or by state; and a network on state ids begins with other
+    weights where there are more of them.
+    """
+    batch = batch if any(np.ndim(x) for x in options.values()) else pad_to_bucket(batch)
+    by_state = any(name in options for name in ("keep", "theta", "q"))
+    network = "nn-q" in (relevance, options.get("fit"))
+    return batch if by_state or network else pad_states(batch)
 
 
 def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:

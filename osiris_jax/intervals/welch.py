@@ -24,6 +24,7 @@ from osiris_jax.relevance.tests import decide
 SLOTS = 8
 FEW = 64
 SMALL = 32
+MANY_COLUMNS, MANY_ROWS = 256, 512
 
 
 class Sizes(NamedTuple):
@@ -95,15 +96,26 @@ def trajectories_by_group(batch: TrajectoryBatch) -> Int[Array, " group"]:
 
 
 def plan_sizes(by_group: np.ndarray, num_trajectories: int, itemsize: int, memory: int) -> Sizes:
-    """Sizes that hold every data set of `by_group`, [data set, group], within the memory."""
-    few = FEW
-    while (
-        4 * itemsize * num_trajectories * (columns := int((by_group > few).sum(-1).max(initial=0)))
-        > memory
-    ):
+    """Sizes that hold every data set of `by_group`, [data set, group], within the memory.
+
+    Where there are few groups, sizes that hold any data set of this shape, so that another one
+    compiles nothing; else those of these data, rounded up to a power of two.
+    """
+    few, num_groups = FEW, by_group.shape[-1]
+    while True:
+        found = int((by_group > few).sum(-1).max(initial=0))
+        columns = _roomy(found, num_groups if num_trajectories > few else 0, MANY_COLUMNS)
+        if 4 * itemsize * num_trajectories * columns <= memory or not found:
+            break
         few *= 4
-    rows = np.where(by_group > few, 0, -(-by_group // SLOTS)).sum(-1).max(initial=0)
-    return Sizes(bucket_length(max(int(rows), SMALL)), bucket_length(columns), few)
+    rows = int(np.where(by_group > few, 0, -(-by_group // SLOTS)).sum(-1).max(initial=0))
+    most = num_groups * -(-min(few, num_trajectories) // SLOTS)
+    return Sizes(_roomy(max(rows, SMALL), max(most, SMALL), MANY_ROWS), columns, few)
+
+
+def _roomy(found: int, most: int, many: int) -> int:
+    """The most that there can be, unless it is many: then so many, or a power of two that holds."""
+    return bucket_length(most) if most <= many else max(many, 1 << (found - 1).bit_length())
 
 
 def visited(

@@ -1,0 +1,86 @@
+"""Many logs of different shapes evaluated in one process: does it survive, and does it slow down?
+
+    python benchmarks/many_logs.py [logs, by default 100]
+
+Every log has its own numbers of trajectories, steps and states. Prints, for every tenth of them,
+the seconds of one evaluation, the programs compiled for it, the memory maps of the process (Linux
+allows 65,530) and its resident memory. JAX's cache on disk is left out.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+
+import jax
+import numpy as np
+
+import osiris_jax as oj
+from osiris_jax import compiled
+
+LOGS = 100
+
+
+def log(seed):
+    """A log of a shape of its own."""
+    rng = np.random.default_rng(seed)
+    size, steps, states = 40 + 3 * seed, int(rng.integers(4, 40)), int(rng.integers(3, 60))
+    episodes = []
+    for length in rng.integers(1, steps + 1, size):
+        action = rng.integers(0, 3, length)
+        episodes.append(
+            {
+                "states": rng.integers(0, states, length),
+                "actions": action,
+                "rewards": rng.normal(size=length),
+                "behavior_prob": np.full(length, 1 / 3),
+                "target_prob": np.array([0.5, 0.3, 0.2])[action],
+            }
+        )
+    return oj.from_episodes(episodes, num_states=states)
+
+
+def maps():
+    """Pieces of memory that Linux counts."""
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def resident():
+    """Gigabytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
+def main():
+    """Prints a row for every tenth of the logs."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else LOGS
+    compilations = []
+
+    def listen(event, seconds, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compilations.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    print("| logs | s a log | compilations a log | programs held | memory maps | GB |")
+    print("|---|---|---|---|---|---|")
+    some = max(number // 10, 1)
+    start, most = time.perf_counter(), 0
+    for seed in range(number):
+        oj.evaluate(log(seed))
+        most = max(most, maps())
+        if (seed + 1) % some == 0:
+            seconds = (time.perf_counter() - start) / some
+            print(
+                f"| {seed + 1} | {seconds:.1f} | {len(compilations) / some:.1f} | "
+                f"{compiled.programs()} | {maps():,} | {resident():.2f} |",
+                flush=True,
+            )
+            start = time.perf_counter()
+            del compilations[:]
+    print(f"most memory maps after a log: {most:,}")
+
+
+if __name__ == "__main__":
+    main()

@@ -167,6 +167,14 @@ def test_bad_labels_of_a_table_are_named(case, tmp_path):
         load_policy(saved(tmp_path, **labels))
 
 
+def test_padded_arrays_may_hold_text_too(tmp_path):
+    arrays = {"reward": np.zeros((2, 2)), "state": np.array([["b", "a"], ["c", "a"]])}
+    np.savez(tmp_path / "log.npz", **arrays, action=np.zeros((2, 2), int))
+    batch = oj.read_log(tmp_path / "log.npz")
+    assert batch.state_labels == ("a", "b", "c")
+    np.testing.assert_array_equal(batch.state, [[1, 0], [2, 0]])
+
+
 # --------------------------------------------------------------------------------- integers
 
 SPARSE = [7_000_000_000, 0, 123_456]

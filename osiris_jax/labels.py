@@ -60,10 +60,15 @@ def plain_integer(text: Any) -> bool:
     return _PLAIN_INTEGER.fullmatch(text) is not None
 
 
-def shown(labels: Sequence[Any], most: int = MOST_SHOWN) -> str:
-    """The ids with their labels, not all of very many: "0 = cold, 1 = hot and 3 more"."""
-    first = [f"{number} = {_plain(label)}" for number, label in enumerate(labels[:most])]
-    return _with_rest(first, labels)
+def shown(labels: Sequence[Any], most: int = MOST_SHOWN, *, quoted: bool = False) -> str:
+    """The ids with their labels, not all of very many: "0 = cold, 1 = hot and 3 more".
+
+    Quoted, each label stands between backticks, so that Markdown shows it as it is.
+    """
+    plain = [_plain(label) for label in labels[:most]]
+    if quoted:
+        plain = ["`" + label.replace("`", "'") + "`" for label in plain]
+    return _with_rest([f"{number} = {label}" for number, label in enumerate(plain)], labels)
 
 
 def listed(labels: Sequence[Any], most: int = MOST_SHOWN) -> str:

@@ -167,6 +167,14 @@ def test_bad_labels_of_a_table_are_named(case, tmp_path):
         load_policy(saved(tmp_path, **labels))
 
 
+def test_padded_arrays_may_hold_text_too(tmp_path):
+    arrays = {"reward": np.zeros((2, 2)), "state": np.array([["b", "a"], ["c", "a"]])}
+    np.savez(tmp_path / "log.npz", **arrays, action=np.zeros((2, 2), int))
+    batch = oj.read_log(tmp_path / "log.npz")
+    assert batch.state_labels == ("a", "b", "c")
+    np.testing.assert_array_equal(batch.state, [[1, 0], [2, 0]])
+
+
 # --------------------------------------------------------------------------------- integers
 
 SPARSE = [7_000_000_000, 0, 123_456]
@@ -362,8 +370,19 @@ def test_what_lives_outside_jit_survives_changes_of_shape():
 def test_every_face_of_an_evaluation_says_which_is_which():
     batch = oj.with_policies(oj.from_dataframe(rows()), target=FRAME)
     found = oj.evaluate(batch, ["wis", "mc"], methods="percentile", resamples=10)
-    assert "note: States: 0 = cold, 1 = hot, 2 = warm.\n" in str(found)
-    assert "note: Actions: 0 = give, 1 = wait.\n" in str(found)
+    assert "note: States: 0 = `cold`, 1 = `hot`, 2 = `warm`.\n" in str(found)
+    assert "note: Actions: 0 = `give`, 1 = `wait`.\n" in str(found)
     summary = json.loads(json.dumps(found.summary()))
     assert summary["settings"]["state_labels"] == ["cold", "hot", "warm"]
     assert summary["settings"]["action_labels"] == ["give", "wait"]
+
+
+def test_hostile_labels_are_shown_harmless():
+    names = ["\x1b[2J\nrm", "`](http://x)`" + "y" * 99, "<script>"]
+    batch = oj.from_dataframe(rows(names)).replace(log_ratio=None)
+    (note, *_) = oj.evaluate(batch, ["mc"], methods="percentile", resamples=10).notes
+    assert note.isprintable()
+    assert note.count("`") == 6
+    assert r"\x1b[2J\nrm" in note
+    assert len(note) < 200
+    assert repr(batch).isprintable()

@@ -249,7 +249,7 @@ def _differences(
 def _notes_of_log(batch: TrajectoryBatch) -> list[str]:
     """What the log calls its ids, how it came by its propensities, and which episodes it cuts."""
     named = {"States": batch.state_labels, "Actions": batch.action_labels}
-    notes = [f"{name}: {shown(labels)}." for name, labels in named.items() if labels]
+    notes = [f"{name}: {shown(labels, quoted=True)}." for name, labels in named.items() if labels]
     if batch.fitted is not None:
         notes.append(batch.fitted)
     cut = 0 if batch.truncated is None else int(np.count_nonzero(batch.truncated))

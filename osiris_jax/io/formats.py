@@ -300,8 +300,8 @@ def _numpy_column(array: np.ndarray, name: str) -> Any:
 
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
-    if array.dtype.kind == "U" and array.ndim == 1:
-        return pd.Series(pd.Categorical(array))
+    if array.dtype.kind == "U":
+        return pd.Series(pd.Categorical(array)) if array.ndim == 1 else array.astype(object)
     if array.dtype.kind in "M" and array.ndim == 1:
         return pd.Series(array)
     if array.dtype.kind not in "fiub":

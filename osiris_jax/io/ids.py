@@ -84,13 +84,16 @@ def read_ids(
 def _numbers_or_names(columns: Columns, field: str) -> tuple[np.ndarray, Labels | None]:
     """Integers [step], or ids of texts with the texts."""
     column = columns.fields[field]
-    if column.dtype.kind != "O" or not any(isinstance(entry, str) for entry in column):
+    place = _distinct(column) if column.dtype.kind == "O" else {}
+    if not any(isinstance(entry, str) for entry in place):
         return _check_integers(columns, field, column), None
-    missing = np.fromiter((_is_missing(entry) for entry in column), bool, len(column))
-    if not all(isinstance(entry, str) for entry in column[~missing]):
+    if not all(isinstance(entry, str) or _is_missing(entry) for entry in place):
         return check_numbers(columns, field), None  # which names the text among the numbers
-    columns.fail_where(field, missing, lambda _: "NaN")
-    found, names = labels.numbered(str(entry) for entry in column)
+    code = np.fromiter((place[entry] for entry in column), np.int64, len(column))
+    missing = np.array([not isinstance(entry, str) for entry in place])
+    columns.fail_where(field, missing[code], lambda _: "NaN")
+    of_code, names = labels.numbered(map(str, place))
+    found = of_code[code]
     values = numbers_of(names)
     odd = np.array([value is None for value in values])
     if odd.all():
@@ -99,6 +102,17 @@ def _numbers_or_names(columns: Columns, field: str) -> tuple[np.ndarray, Labels 
         field, odd[found], lambda i: f"expected a real number, got {names[found[i]]!r:.80}"
     )
     return _check_integers(columns, field, np.array(values, object)[found]), None
+
+
+def _distinct(column: np.ndarray) -> dict[Any, int]:
+    """The different entries, numbered as they come; none where some cannot be told apart."""
+    place: dict[Any, int] = {}
+    try:
+        for entry in column:
+            place.setdefault(entry, len(place))
+    except TypeError:  # lists and their like, which are no ids
+        return {}
+    return place
 
 
 def numbers_of(texts: Sequence[Any]) -> list[int | float | None]:

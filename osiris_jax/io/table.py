@@ -114,7 +114,6 @@ def rows_to_batch(
 
     if not len(episode):
         raise ValueError(f"{name('episode')}: the table has no rows")
-    _check_floats(episode, name("episode"))
     try:
         trajectory, episodes = pd.factorize(episode)
     except TypeError as error:
@@ -123,6 +122,7 @@ def rows_to_batch(
         ) from None
     for row in np.flatnonzero(trajectory < 0):
         raise ValueError(f"{name('episode')}: missing at row {row} (step {step.iloc[row]})")
+    _check_floats(episode, name("episode"))
 
     def label_of(number: int) -> str:
         label = episodes[number]

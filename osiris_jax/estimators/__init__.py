@@ -5,6 +5,8 @@ log-ratios are an argument of their own so that any estimator can be given some 
 zero: that is OSIRIS. To add one, write the function and add its line here.
 """
 
+from typing import Any
+
 from osiris_jax.estimators.conditional import rcis
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.incremental import incris
@@ -36,7 +38,7 @@ OMISSION_PREFIX = "osiris-"
 OMISSION_SHORT = {"osiris": "osiris-is", "osirwis": "osiris-wis"}
 
 
-def parse_name(name: str) -> tuple[str, bool]:
+def parse_name(name: Any) -> tuple[str, bool]:
     """The registry name behind what a user types, and whether it asks for omission.
 
     "wis" -> ("wis", False); "osiris-wis" and its short form "osirwis" -> ("wis", True).

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from osiris_jax.policies import log_probs_of
+
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -49,20 +51,6 @@ class Function:
         return steps(x)[0]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Probabilities:
-    """A policy given as a function from what is seen to probabilities [..., action]."""
-
-    function: Callable[[Array], Array]
-
-    def __call__(self, inputs: Array) -> Array:
-        return self.function(inputs)
-
-    def log_probs(self, inputs: Array) -> Array:
-        return jnp.log(self.function(inputs))
-
-
 _programs: weakref.WeakKeyDictionary[Callable, Program] = weakref.WeakKeyDictionary()
 
 
@@ -80,9 +68,8 @@ def as_pytree(function: Callable[[Array], Any], like: jax.ShapeDtypeStruct) -> F
 
 
 def portable(policy: Any, like: jax.ShapeDtypeStruct) -> Any:
-    """The policy with every plain function in it as a pytree, and `log_probs` if it had none."""
-    changed = jax.tree.map(lambda leaf: as_pytree(leaf, like) if callable(leaf) else leaf, policy)
-    return changed if hasattr(changed, "log_probs") else Probabilities(changed)
+    """The policy with every plain function in it as a pytree."""
+    return jax.tree.map(lambda leaf: as_pytree(leaf, like) if callable(leaf) else leaf, policy)
 
 
 def check_policy(name: str, policy: Any, like: jax.ShapeDtypeStruct, num_actions: int) -> None:
@@ -90,10 +77,10 @@ def check_policy(name: str, policy: Any, like: jax.ShapeDtypeStruct, num_actions
     if getattr(policy, "reads", "observation") != "observation":
         raise ValueError(f"{name}: reads states, where policies of this world read observations")
     if not callable(policy):
-        raise ValueError(f"{name}: expected a policy or a function, got {policy!r}")
-    whole: Any = policy if hasattr(policy, "log_probs") else Probabilities(policy)
+        kind = type(policy).__name__
+        raise ValueError(f"{name}: expected a policy or a function of observations, got {kind}")
     try:
-        found = jax.eval_shape(lambda seen: jnp.asarray(whole.log_probs(seen)), like)
+        found = jax.eval_shape(lambda seen: log_probs_of(policy, seen), like)
     except (TypeError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

@@ -103,14 +103,20 @@ def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
     return Options(values, tuple(fixed))
 
 
+_MOST = {"layers": 100}
+
+
 def _check_kind(name: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind):
         raise ValueError(f"{name}: expected {kind.__name__}, got {value!r}")
 
 
 def _size(name: str, value: Any) -> int:
+    most = _MOST.get(name, np.iinfo(np.int32).max)
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name}: expected a whole number, 0 or more, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name}: expected at most {most}, got {value}")
     return int(value)
 
 

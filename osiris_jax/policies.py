@@ -123,6 +123,7 @@ class Mixture:
                 )
             if not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-6:
                 raise ValueError(f"weights: expected probabilities that sum to 1, got {weights}")
+            object.__setattr__(self, "weights", weights)  # one leaf, which may be traced
 
     @property
     def reads(self) -> str:
@@ -133,12 +134,19 @@ class Mixture:
         return jnp.sum(jnp.stack(parts), 0)
 
     def log_probs(self, inputs: Array) -> Array:
-        parts = [jnp.log(w) + policy.log_probs(inputs) for w, policy in self._weighted()]
+        parts = [jnp.log(w) + log_probs_of(policy, inputs) for w, policy in self._weighted()]
         return jax.nn.logsumexp(jnp.stack(parts), axis=0)
 
     def _weighted(self):
         weights = jnp.asarray(self.weights)
         return [(weights[i], policy) for i, policy in enumerate(self.policies)]
+
+
+def log_probs_of(policy: Any, inputs: Array) -> Array:
+    """[..., action] of a policy, or of a plain function that gives probabilities."""
+    if hasattr(policy, "log_probs"):
+        return policy.log_probs(inputs)
+    return jnp.log(jnp.asarray(policy(inputs)))
 
 
 def epsilon_greedy(greedy: Array, epsilon, num_actions: int, dtype=None) -> Array:
@@ -171,7 +179,7 @@ def log_prob(policy: Any, batch: TrajectoryBatch) -> Array:
     step_mask = batch.mask.reshape(batch.mask.shape + (1,) * (inputs.ndim - batch.mask.ndim))
     inputs = jnp.where(step_mask, inputs, jnp.zeros((), inputs.dtype))
     action = masked.fill(batch.mask, batch.require("action", "log_prob"))
-    of_all = policy.log_probs(inputs)
+    of_all = log_probs_of(policy, inputs)
     return masked.fill(batch.mask, jnp.take_along_axis(of_all, action[..., None], -1)[..., 0])
 
 

@@ -28,7 +28,7 @@ from jax import Array, lax, random
 
 from osiris_jax import bits
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.policies import choose
+from osiris_jax.policies import choose, log_probs_of
 
 BLOCK = 16
 _RESET, _STEPS = 2**32 - 1, 2**32 - 2  # beyond every number of a block
@@ -50,18 +50,19 @@ class FollowPolicy:
     target: Any
 
     def __call__(self, observation: Array, uniform: Array) -> tuple[Array, Array]:
-        log_probs = self.sampler.log_probs(observation)
+        log_probs = log_probs_of(self.sampler, observation)
         action = choose(jnp.exp(log_probs), uniform)
         if self.target is None:
             return action, jnp.zeros((), log_probs.dtype)
-        return action, self.target.log_probs(observation)[action] - log_probs[action]
+        return action, log_probs_of(self.target, observation)[action] - log_probs[action]
 
     def prepared(self) -> FollowPolicy:
         return self
 
     def probs(self, observation: Array) -> tuple[Array, Array]:
         target = self.sampler if self.target is None else self.target
-        return jnp.exp(self.sampler.log_probs(observation)), jnp.exp(target.log_probs(observation))
+        both = (log_probs_of(policy, observation) for policy in (self.sampler, target))
+        return tuple(map(jnp.exp, both))  # pyright: ignore[reportReturnType]
 
 
 class _Lanes(NamedTuple):

@@ -110,17 +110,24 @@ def _shown(text: str) -> str:
 
 
 def _parts(lines: Sequence[Sequence[str]], words: int, width: int) -> Iterator[dict[int, int]]:
-    """Columns side by side, each with its width, so that no word and no number is broken."""
+    """Columns side by side, each with its width, so that no word is broken.
+
+    Numbers stay whole too, unless the table fits into one part only if they are divided between
+    their words.
+    """
     columns = range(len(lines[0]))
-    least = [_least_width([line[c] for line in lines], c < words) for c in columns]
+    cells = [[line[column] for line in lines] for column in columns]
+    least = {column: _least_width(cells[column], column < words) for column in columns}
+    narrow = {column: _least_width(cells[column], True) for column in columns}
+    if _total(least) > width >= _total(narrow):
+        least = narrow
     part: dict[int, int] = {}
     for column in columns:
-        needed = {**part, column: least[column]}
-        if len(part) > 1 and _total(needed) > width:
-            yield _widened(part, lines, width)
+        if len(part) > 1 and _total({**part, column: least[column]}) > width:
+            yield _widened(part, cells, width)
             part = {0: least[0]}
         part[column] = least[column]
-    yield _widened(part, lines, width)
+    yield _widened(part, cells, width)
 
 
 def _total(widths: Mapping[int, int]) -> int:
@@ -135,11 +142,11 @@ def _least_width(cells: Sequence[str], of_words: bool) -> int:
     return max(map(cell_len, [*header.split(), *wholes, " "]))
 
 
-def _widened(part: dict[int, int], lines: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """The room that is left given to the columns, from the first, until they suffice."""
+def _widened(part: dict[int, int], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
+    """The room that is left given to the columns, from the last, until they suffice."""
     widths = dict(part)
-    for column in widths:
-        wanted = max(cell_len(line[column]) for line in lines)
+    for column in reversed(part):
+        wanted = max(map(cell_len, cells[column]))
         room = max(0, width - _total(widths))
         widths[column] += min(room, max(0, wanted - widths[column]))
     return widths

@@ -115,7 +115,8 @@ def chooser(name: str, level: Any) -> str | None:
 def listed(label: str, relevance: str | None, settings: Mapping[str, Any]) -> Use:
     """What an estimator in a list uses: there only names that begin with "osir" omit."""
     plain_name, omits = parse_name(label)
-    test = (relevance or RELEVANCE) if omits else None
+    usual = RELEVANCE if relevance is None else relevance
+    test = usual if omits else None
     return Use.of(plain_name, test, settings.get("alpha"), settings.get("threshold"))
 
 

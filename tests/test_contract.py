@@ -182,8 +182,9 @@ def test_one_trace_for_all_levels(test):
     oj.relevance_pvalues(make(0), test, **options)
     traces = MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()
     level = {level_name(test): 0.7}
-    oj.estimate(make(1), "is", relevance=test, discount=0.9, ddof=0, **level, **options)
-    oj.relevance_pvalues(make(1), test, discount=0.9, ddof=0, **options)
+    others = {"discount": 0.9} | ({"ddof": 0} if "ddof" in keywords(oj.RELEVANCE[test]) else {})
+    oj.estimate(make(1), "is", relevance=test, **level, **options, **others)
+    oj.relevance_pvalues(make(1), test, **options, **others)
     assert (MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()) == traces
 
 

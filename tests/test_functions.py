@@ -1,5 +1,7 @@
 """Policies and Q-functions as plain Python functions, wherever policies are taken."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,9 +101,8 @@ BAD = {
 
 @pytest.mark.parametrize("problem", BAD)
 def test_what_is_wrong_with_a_function_is_named(problem):
-    with pytest.raises(ValueError) as found:
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}") as found:
         world_of(*BAD[problem])
-    assert str(found.value).startswith(problem)
     assert len(str(found.value).splitlines()) == 1
 
 
@@ -111,7 +112,7 @@ def test_a_policy_given_to_rollout_is_checked_too():
 
 
 def test_functions_inside_mixtures():
-    mixed = Mixture((EpsilonGreedy(q, 0.1), Softmax(q)), (0.5, 0.5))
+    mixed = Mixture((EpsilonGreedy(q, 0.1), Softmax(q), behavior), (0.5, 0.25, 0.25))
     batch = world_of(mixed, target).rollout(random.key(0), 5)
     assert np.isfinite(np.asarray(batch.log_ratio)[np.asarray(batch.mask)]).all()
 

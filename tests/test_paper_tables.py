@@ -138,6 +138,7 @@ def test_the_definitions_give_the_values_of_a_study(double):
         alphas=(0.05, 0.2),
         estimators=tuple(dict.fromkeys(column.estimator for column in columns)),
         relevance=tuple(dict.fromkeys(c.relevance for c in columns if c.relevance)),
+        weighting=INDEPENDENT.weighting,
     )
     expected = StudyEngine(study).values(np.arange(6, dtype=np.uint32))
     places = [study.cells().index(column.cell(8)) for column in columns]

@@ -90,7 +90,7 @@ def test_every_value_is_that_of_estimate_on_the_trial_s_own_data(study, folder):
     assert len(frame) == 20 * len(study.cells())
     world, exact = study.world, study.world.exact(0.9)
     maps = {"oracle": world.oracle, "true:tolerance=0.2": exact.relevance(0.2)}
-    weightings = {"welch": ("to-go", 1), "welch:weighting=none:ddof=0": ("none", 0)}
+    weightings = {"welch": ("none", 1), "welch:weighting=none:ddof=0": ("none", 0)}
     for trial in (0, 13, 19):
         found = by_cell(frame, trial)
         key = random.fold_in(random.key(3), trial)

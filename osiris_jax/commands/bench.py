@@ -15,6 +15,8 @@ def bench(settings: Settings, only: Sequence[str] | None, out: Path) -> Results:
     from osiris_jax import plots
     from osiris_jax.bench import pictures, report
 
+    if only is not None and not only:
+        raise ValueError("only: none given")
     with stages() as progress:
         results = run(settings, only, progress)
     for table in report.tables(results, report.BRIEF):

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from osiris_jax.files import Stopped
-from osiris_jax.text import encodable, printable
+from osiris_jax.text import encodable, one_line, printable
 
 STOPPED = 130  # as shells do for Ctrl-C
 PATIENCE = 1.0  # seconds for Python to end by itself
@@ -31,6 +31,12 @@ def finish(command: Callable[[], int | None]) -> int:
         code, problem = 2, error.format_message()
     except (ValueError, ModuleNotFoundError, OSError) as error:
         code, problem = 2, str(error)
+    except MemoryError as error:
+        code, problem = 2, f"memory: this does not fit ({error})"
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        code, problem = 2, f"memory: this does not fit ({one_line(error)})"
     except Stopped as stop:
         code, problem = STOPPED, f"stopped: {stop}"
     except KeyboardInterrupt:

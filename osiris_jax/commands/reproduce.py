@@ -19,7 +19,7 @@ from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
 from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
 from osiris_jax.paper.run import Result, rows, rows_together
-from osiris_jax.study.plan import MOST_TRIALS
+from osiris_jax.study.checks import MOST_TRIALS
 from osiris_jax.study.summary import to_json
 from osiris_jax.terminal import markdown, say, stages
 

@@ -28,6 +28,9 @@ def read_memory(text: str | None) -> int | None:
 def make_study(toml: Path | None, given: dict[str, Any]) -> Study:
     """The study of a TOML file, of the options, or of both, options going before."""
     changes = {name: value for name, value in given.items() if value is not None}
+    for name, value in changes.items():
+        if value == ():
+            raise ValueError(f"{name}: none given")
     if toml is not None:
         return Study.from_toml(toml, **changes)
     if "world" not in changes:

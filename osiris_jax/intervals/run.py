@@ -34,6 +34,7 @@ from osiris_jax.uses import OF_OMISSION, listed, refuse_idle
 
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
+MOST_RESAMPLES = 10**9
 _DRAWS = 2**32 - 11
 _OF_LEVEL = ("alpha", "threshold", "levels", "max_kept")
 _COMMON = ("discount", "weighting", "ddof", "key")
@@ -216,6 +217,8 @@ def check_numbers(confidence: Any, resamples: Any, memory: Any = MEMORY) -> None
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or number < least:
             raise ValueError(f"{name}: expected a whole number, {least} or more, got {number!r}")
+    if resamples > MOST_RESAMPLES:
+        raise ValueError(f"resamples: expected at most {MOST_RESAMPLES}, got {resamples}")
 
 
 def plan_all(

@@ -25,7 +25,8 @@ from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.options import check_options, default, given, keywords
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
-from osiris_jax.study.checks import integer
+from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
+from osiris_jax.study.kernel import keys_of
 
 TESTS = ("welch", "smirnov", "effect")
 _FIT_STREAM = 2**32 - 7
@@ -104,14 +105,13 @@ class Calibration:
             raise ValueError(f"variants: {', '.join(self.tests)} know none of these")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
-        for field, numbers, least in (
-            ("trials", (self.trials,), 2),
-            ("sizes", self.sizes, 1),
-            ("least_visits", (self.least_visits,), 0),
+        for field, numbers, least, most in (
+            ("trials", (self.trials,), 2, MOST_TRIALS),
+            ("sizes", self.sizes, 1, MOST_TRAJECTORIES),
+            ("least_visits", (self.least_visits,), 0, MOST_TRAJECTORIES),
         ):
-            if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
-                found = getattr(self, field)
-                raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
+            for number in numbers:
+                integer(field, number, least, most)
         if list(self.edges) != sorted(self.edges) or self.edges[-1] != float("inf"):
             raise ValueError("edges: expected rising numbers, the last of them inf")
 
@@ -144,11 +144,9 @@ class Calibration:
         """(trials done, keys) of chunks of one length, so that each is compiled for once."""
         number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
         step = -(-self.trials // number)
-        keys = jax.vmap(random.fold_in, (None, 0))(
-            random.key(self.seed), jnp.arange(number * step, dtype=jnp.uint32)
-        )
         for start in range(0, self.trials, step):
-            yield min(start + step, self.trials), keys[start : start + step]
+            trials = np.arange(start, start + step, dtype=np.uint32)
+            yield min(start + step, self.trials), keys_of(self.seed, trials)
 
     def _plans(self) -> list[tuple[str, str, str]]:
         """Every (test, weighting, variant) that there is."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 
+MOST_TRIALS, MOST_TRAJECTORIES = 10**9, 2**31
+
 
 def sequence(field: str, value: Any) -> tuple:
     """The value as a tuple; one that stands alone as a tuple of one."""

@@ -31,7 +31,8 @@ from osiris_jax.intervals.run import check_numbers, plan_all
 from osiris_jax.intervals.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.relevance.samples import WEIGHTINGS
-from osiris_jax.study.checks import integer
+from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
+from osiris_jax.study.kernel import keys_of
 
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
@@ -124,12 +125,11 @@ class Coverage:
         if not isinstance(world, TabularWorld):
             raise ValueError("world: coverage needs a tabular world, whose value is known")
         object.__setattr__(self, "world", world)
-        for field, numbers, least in (("trials", (self.trials,), 2), ("sizes", self.sizes, 2)):
-            if not numbers:
-                raise ValueError(f"{field}: none given")
-            if not all(isinstance(x, int | np.integer) and x >= least for x in numbers):
-                found = getattr(self, field)
-                raise ValueError(f"{field}: expected integers of at least {least}, got {found!r}")
+        integer("trials", self.trials, 2, MOST_TRIALS)
+        if not self.sizes:
+            raise ValueError("sizes: none given")
+        for size in self.sizes:
+            integer("sizes", size, 2, MOST_TRAJECTORIES)
         integer("seed", self.seed, 0, 2**63 - 1)
         if not self.estimators:
             raise ValueError("estimators: none given")
@@ -194,11 +194,9 @@ class Coverage:
         """(trials done, keys) of chunks of one length, so that each is compiled for once."""
         number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
         step = -(-self.trials // min(number, self.trials))
-        keys = jax.vmap(random.fold_in, (None, 0))(
-            random.key(self.seed), jnp.arange(self.trials + step, dtype=jnp.uint32)
-        )
         for start in range(0, self.trials, step):
-            yield min(start + step, self.trials), keys[start : start + step]
+            trials = np.arange(start, start + step, dtype=np.uint32)
+            yield min(start + step, self.trials), keys_of(self.seed, trials)
 
     def _intervals(
         self, keys: Array, batch: TrajectoryBatch, room: Sizes

@@ -34,7 +34,16 @@ from osiris_jax.options import RELEVANCE as RELEVANCE_TEST
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
-from osiris_jax.study.checks import integer, needs, no_repeats, number, sequence, try_kernel
+from osiris_jax.study.checks import (
+    MOST_TRAJECTORIES,
+    MOST_TRIALS,
+    integer,
+    needs,
+    no_repeats,
+    number,
+    sequence,
+    try_kernel,
+)
 from osiris_jax.study.named import Named
 from osiris_jax.uses import Use, refuse_idle
 
@@ -43,7 +52,6 @@ MAPS = ("oracle", "true")
 MAP_LEVEL = 0.5
 TRUE_TOLERANCE = 1e-9
 OF_OMISSION = "max_kept"
-MOST_TRIALS = 10**9
 TRUTH_EPISODES = default(20_000)
 _OF_TESTS = ("relevance", "alphas", "thresholds", "weighting", "ddof")
 
@@ -127,7 +135,8 @@ class Study:
             "trials": integer("trials", self.trials, 1, MOST_TRIALS),
             "seed": integer("seed", self.seed, 0, 2**63 - 1),
             "truth_episodes": integer("truth_episodes", self.truth_episodes, 2, 2**31),
-            "sizes": tuple(integer("sizes", n, 1, 2**31) for n in self.sizes) or (world.size,),
+            "sizes": tuple(integer("sizes", n, 1, MOST_TRAJECTORIES) for n in self.sizes)
+            or (world.size,),
             "alphas": tuple(_level(alpha) for alpha in self.alphas),
             "thresholds": tuple(number("thresholds", x, 0, np.inf) for x in self.thresholds),
             "discount": number("discount", self.discount, 0, 1),
@@ -135,18 +144,16 @@ class Study:
         }
         for field, value in plain.items():
             self._settle(field, value)
-        no_repeats("sizes", self.sizes)
-        no_repeats("alphas", self.alphas)
-        no_repeats("thresholds", self.thresholds)
+        for field in ("sizes", "alphas", "thresholds"):
+            no_repeats(field, getattr(self, field))
         if self.weighting not in WEIGHTINGS:
-            names = ", ".join(WEIGHTINGS)
-            raise ValueError(f"weighting: {self.weighting!r} is not one of {names}")
+            raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
         if not self.estimators:
             raise ValueError("estimators: none given")
-        no_repeats("estimators", self.estimators)
-        no_repeats("relevance", self.relevance)
+        for field in ("estimators", "relevance"):
+            no_repeats(field, getattr(self, field))
         for named in self.named_estimators:
             self._check_estimator(named)
         if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):

@@ -27,6 +27,7 @@ from osiris_jax.study.summary import StudyResult, summarise, truth_of
 
 DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
 LARGEST_CHUNK = 8192
+MOST_DEVICES = 1024
 Progress = Callable[[str, int, int], None]
 
 
@@ -228,8 +229,10 @@ def start_devices(
       ValueError: a number is not positive, or only some of the three are given.
     """
     if cpu_devices is not None:
-        if cpu_devices < 1:
-            raise ValueError(f"cpu-devices: expected a positive number, got {cpu_devices}")
+        if not 1 <= cpu_devices <= MOST_DEVICES:
+            raise ValueError(
+                f"cpu-devices: expected a number from 1 to {MOST_DEVICES}, got {cpu_devices}"
+            )
         jax.config.update("jax_num_cpu_devices", cpu_devices)
     given = {
         "coordinator": coordinator,

@@ -26,7 +26,8 @@ UNREPAIRED = (
     "No fit can repair hidden confounding: where something that the log does not hold drove both "
     "actions and rewards, every estimate is biased, however good the fit."
 )
-BYTES_PER_PAIR = 48  # of a step and an action, at the peak of fitting and of its calibration
+BYTES_PER_PAIR = 48  # of a step and an action, measured at the peak of a fit's calibration
+BYTES_PER_FOLD = {"logistic": 12}  # and of fits whose folds are fitted all at once
 POOR_CALIBRATION = 0.05
 FEWEST_STEPS = 64
 
@@ -135,11 +136,8 @@ def fit_behavior(
     mask = np.asarray(batch.mask)
     _check(mask, method, folds, smoothing, {"hidden": min(hidden, default=1), "steps": steps})
     action = np.asarray(batch.require("action", PURPOSE))[mask]
-    memory.check_fits(
-        BYTES_PER_PAIR * len(action) * batch.num_actions,
-        f"action: fitting the propensities of {batch.num_actions} actions at {len(action)} steps",
-        "pool rare actions, or log the propensities",
-    )
+    candidates = _candidates(batch, method)
+    _check_size(len(action), batch.num_actions, folds, candidates)
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
     fill = _filler(len(action))
     known = (fill(action), fill(fold, -1))
@@ -149,7 +147,7 @@ def fit_behavior(
     network = {"hidden": tuple(hidden), "steps": steps}
     sizes["smoothing"] = jnp.asarray(smoothing, batch.dtype)
     found: dict[str, tuple[np.ndarray, bool, Calibration]] = {}
-    for name in _candidates(batch, method):
+    for name in candidates:
         fitted = _fit(name, batch, mask, fill, known, sizes, key, network)
         log_probs = np.asarray(fitted.log_probs, np.float64)[: len(action)]
         converged = bool(np.asarray(fitted.converged).all())
@@ -182,6 +180,15 @@ def _fit(
     if name == "logistic":
         return models.logistic(rows, *known, **sizes)
     return models.network(key, rows, *known, **sizes, **network)
+
+
+def _check_size(steps: int, actions: int, folds: int, names: Sequence[str]) -> None:
+    per_pair = BYTES_PER_PAIR + folds * max(BYTES_PER_FOLD.get(name, 0) for name in names)
+    memory.check_fits(
+        per_pair * steps * actions,
+        f"action: fitting the propensities of {actions} actions at {steps} steps",
+        "pool rare actions, or log the propensities",
+    )
 
 
 def _filler(real: int) -> Callable[..., Array]:

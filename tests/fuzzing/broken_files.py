@@ -1,6 +1,5 @@
 """Files that are damaged, dangerous, or not what their name says."""
 
-import dataclasses
 import gzip
 import io
 import pickle
@@ -13,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 import osiris_jax as oj
-from fuzzing import ways
+from fuzzing import forms
+from fuzzing.forms import ANYTHING, EITHER, REFUSAL, Case, npz_bytes, parquet_bytes, pick, table_of
 from fuzzing.truth import draw
-from fuzzing.ways import ANYTHING, EITHER, REFUSAL, Case, npz_bytes, parquet_bytes, pick, table_of
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".npz")
 
@@ -26,7 +25,7 @@ def content(truth, ending):
     if ending == ".parquet":
         return parquet_bytes(table)
     if ending == ".npz":
-        return npz_bytes(ways.long_arrays(table))
+        return npz_bytes(forms.long_arrays(table))
     text = table.to_csv(index=False, sep="\t" if "tsv" in ending else ",").encode()
     return gzip.compress(text) if ending.endswith("gz") else text
 
@@ -80,15 +79,17 @@ def pickled(rng, data, ending):
     return pickle.dumps({"reward": [1.0]}), REFUSAL
 
 
-DAMAGE = {function.__name__: function
-          for function in (cut, flipped, holes, swapped, noise, empty, pickled)}  # fmt: skip
+DAMAGE = {
+    function.__name__: function
+    for function in (cut, flipped, holes, swapped, noise, empty, pickled)
+}
 
 
 def damaged(rng, folder):
     """A good file, then damaged."""
     truth, ending, what = draw(rng), pick(rng, ENDINGS), pick(rng, DAMAGE)
     data, expected = DAMAGE[what](rng, content(truth, ending), ending)
-    path = ways.save(rng, folder, data, ending)
+    path = forms.save(rng, folder, data, ending)
     return Case(f"{ending}: {what}", lambda: oj.read_log(path), truth, expected)
 
 
@@ -110,7 +111,11 @@ CSV = {
     "a page": ("<!doctype html><p>", "", REFUSAL),
     "scattered rows": ("episode,state,action,reward\na,0,0,1\nb,0,0,1\na,0,0,1\n", "step", REFUSAL),
     "two candidates": ("user,patient,step,state,action,reward\n1,1,0,0,0,1\n", "episode", REFUSAL),
-    "a percentage": (f"{HEADER},behavior_prob,target_prob\n{ROW},50%,1\n", "behavior_prob", REFUSAL),
+    "a percentage": (
+        f"{HEADER},behavior_prob,target_prob\n{ROW},50%,1\n",
+        "behavior_prob",
+        REFUSAL,
+    ),
     "a decimal comma": ("episode;step;state;action;reward\na;0;0;0;1,5\n", "reward", REFUSAL),
     "a missing episode": (f"{HEADER}\n{ROW}\n,0,0,0,1\n", "episode", REFUSAL),
     "episodes called NA": (f"{HEADER}\nNA,0,0,0,1\n{ROW}\n", "episode", REFUSAL),
@@ -127,14 +132,14 @@ CSV = {
     "a huge field": (f"{HEADER}\n{'9' * 200_000},0,0,0,1\n", "", ANYTHING),
     "escape names": ("\x1b[2Je,\x1b[31m,*,|,`\n1,2,3,4,5\n", "", REFUSAL),
     "many columns": (",".join(f"c{k}" for k in range(5000)) + "\n", "", REFUSAL),
-}  # fmt: skip
+}
 
 
 def bad_csv(rng, folder):
     """A CSV that is no log."""
     what = pick(rng, CSV)
     text, field, expected = CSV[what]
-    path = ways.save(rng, folder, text.encode(), ".csv")
+    path = forms.save(rng, folder, text.encode(), ".csv")
     return Case(f"csv: {what}", lambda: oj.read_log(path), draw(rng), expected, field)
 
 
@@ -152,7 +157,9 @@ PARQUET = {
     "structs as rewards": arrow_column("reward", lambda n: [{"a": 1.0}] * n),
     "lists as rewards": arrow_column("reward", lambda n: [[1.0, 2.0]] * n),
     "lists as episodes": arrow_column("episode", lambda n: [[1]] * n),
-    "maps as states": arrow_column("state", lambda n: [[("a", 1)]] * n, pa.map_(pa.string(), pa.int8())),
+    "maps as states": arrow_column(
+        "state", lambda n: [[("a", 1)]] * n, pa.map_(pa.string(), pa.int8())
+    ),
     "durations as rewards": arrow_column("reward", lambda n: [1] * n, pa.duration("s")),
     "times of day as steps": arrow_column("step", lambda n: list(range(n)), pa.time32("s")),
     "nothing as rewards": arrow_column("reward", lambda n: [None] * n, pa.null()),
@@ -162,13 +169,19 @@ PARQUET = {
     "fractions as states": arrow_column("state", lambda n: [Decimal("0.5")] * n),
     "dates as rewards": arrow_column("reward", lambda n: [pd.Timestamp("2024-02-29")] * n),
     "text as rewards": arrow_column("reward", lambda n: ["one"] * n),
-    "ragged vectors": lambda t: {**t, "observation": pa.array([[1.0]] * (len(t["reward"]) - 1) + [[]])},
-    "vectors with a hole": lambda t: {**t, "observation": pa.array([[1.0, None]] * len(t["reward"]))},
+    "ragged vectors": lambda t: {
+        **t,
+        "observation": pa.array([[1.0]] * (len(t["reward"]) - 1) + [[]]),
+    },
+    "vectors with a hole": lambda t: {
+        **t,
+        "observation": pa.array([[1.0, None]] * len(t["reward"])),
+    },
     "vectors of text": lambda t: {**t, "observation": pa.array([["a"]] * len(t["reward"]))},
     "no columns": lambda t: {},
     "no rows": lambda t: {name: column[:0] for name, column in t.items()},
     "no reward": lambda t: {k: v for k, v in t.items() if k != "reward"},
-}  # fmt: skip
+}
 
 
 def bad_parquet(rng, folder):
@@ -178,7 +191,7 @@ def bad_parquet(rng, folder):
     columns = PARQUET[what](
         {name: arrow.column(name).combine_chunks() for name in arrow.column_names}
     )
-    path = ways.save(rng, folder, parquet_bytes(pa.table(columns)), ".parquet")
+    path = forms.save(rng, folder, parquet_bytes(pa.table(columns)), ".parquet")
     field = what.split()[-1].removesuffix("s") if " as " in what else ""
     return Case(f"parquet: {what}", lambda: oj.read_log(path), truth, REFUSAL, field)
 
@@ -188,7 +201,7 @@ def decimal_states(rng, folder):
     truth = draw(rng)
     table = table_of(truth)
     table["state"] = [Decimal(int(s)) for s in table["state"]]
-    path = ways.save(rng, folder, parquet_bytes(table), ".parquet")
+    path = forms.save(rng, folder, parquet_bytes(table), ".parquet")
     return Case("parquet: decimals as states", lambda: oj.read_log(path), truth, EITHER, "state")
 
 
@@ -215,7 +228,7 @@ def columns(**changes):
     """A long .npz with some arrays replaced; None leaves one out."""
 
     def build(truth):
-        arrays = ways.long_arrays(table_of(truth))
+        arrays = forms.long_arrays(table_of(truth))
         arrays |= {k: v(len(arrays["reward"])) if callable(v) else v for k, v in changes.items()}
         return npz_bytes({k: v for k, v in arrays.items() if v is not None})
 
@@ -236,7 +249,10 @@ NPZ = {
     "structured": (columns(reward=lambda n: np.zeros(n, [("a", float)])), "reward"),
     "objects": (columns(reward=lambda n: np.array([None] * n)), "reward"),
     "bytes": (columns(episode=lambda n: np.array([b"\xff"] * n)), ""),
-    "empty arrays": (lambda t: npz_bytes({k: v[:0] for k, v in ways.long_arrays(table_of(t)).items()}), "episode"),
+    "empty arrays": (
+        lambda t: npz_bytes({k: v[:0] for k, v in forms.long_arrays(table_of(t)).items()}),
+        "episode",
+    ),
     "no members": (lambda t: npz_bytes({}), ""),
     "strange names": (lambda t: npz_bytes({"\x1b[2J": np.ones(2), "|*`": np.ones(2)}), "reward"),
     "raw text": (lambda t: zipped({"reward": b"12345"}), "reward"),
@@ -244,16 +260,22 @@ NPZ = {
     "a claim beyond memory": (lambda t: zipped({"reward.npy": npy_header((2**62, 4))}), ""),
     "a negative shape": (lambda t: zipped({"reward.npy": npy_header((-5,)) + bytes(40)}), ""),
     "a strange type": (lambda t: zipped({"reward.npy": npy_header((5,), "<f3") + bytes(40)}), ""),
-    "a header of nonsense": (lambda t: zipped({"reward.npy": b"\x93NUMPY\x01\x00\xff\xff(((((("}), ""),
-    "a deep header": (lambda t: zipped({"reward.npy": b"\x93NUMPY\x01\x00\x40\x1f" + b"(" * 8000}), ""),
-}  # fmt: skip
+    "a header of nonsense": (
+        lambda t: zipped({"reward.npy": b"\x93NUMPY\x01\x00\xff\xff(((((("}),
+        "",
+    ),
+    "a deep header": (
+        lambda t: zipped({"reward.npy": b"\x93NUMPY\x01\x00\x40\x1f" + b"(" * 8000}),
+        "",
+    ),
+}
 
 
 def bad_npz(rng, folder):
     """An archive that is no log."""
     truth, what = draw(rng, size=3), pick(rng, NPZ)
     build, field = NPZ[what]
-    path = ways.save(rng, folder, build(truth), ".npz")
+    path = forms.save(rng, folder, build(truth), ".npz")
     return Case(f"npz: {what}", lambda: oj.read_log(path), truth, REFUSAL, field)
 
 
@@ -272,22 +294,26 @@ POLICY_FILES = {
     "sums": lambda t: npz_bytes({"table": t.target / 2}),
     "NaN": lambda t: npz_bytes({"table": t.target * np.nan}),
     "a broken network": lambda t: npz_bytes({"scale": np.array(["x"])}),
-    "a network of scalars": lambda t: npz_bytes({"scale": np.float64(1), "kernel_0": np.float64(1)}),
+    "a network of scalars": lambda t: npz_bytes(
+        {"scale": np.float64(1), "kernel_0": np.float64(1)}
+    ),
     "no archive": lambda t: b"table",
     "empty": lambda t: b"",
     "cut": lambda t: npz_bytes({"table": t.target})[:-40],
     "a claim of 8 TB": lambda t: zipped({"table.npy": npy_header((10**12, 1))}),
     "strange names": lambda t: npz_bytes({"\x1b[2J": np.ones(2), "*": np.ones(2)}),
-    "names of another length": lambda t: npz_bytes({"table": t.target, "states": np.array(["a"]), "actions": np.array(["b"])}),
-}  # fmt: skip
+    "names of another length": lambda t: npz_bytes(
+        {"table": t.target, "states": np.array(["a"]), "actions": np.array(["b"])}
+    ),
+}
 
 
 def bad_policy_file(rng, folder):
     """A file that is no policy for this log."""
     truth, what = draw(rng, size=8), pick(rng, POLICY_FILES)
     truth.states[0][:1], truth.actions[0][:1] = 4, 2
-    log = ways.save(rng, folder, ways.csv_bytes(rng, table_of(truth, "behavior")), ".csv")
-    path = folder / (pick(rng, ways.FILE_NAMES) + " policy.npz")
+    log = forms.save(rng, folder, forms.csv_bytes(rng, table_of(truth, "behavior")), ".csv")
+    path = folder / (pick(rng, forms.FILE_NAMES) + " policy.npz")
     path.write_bytes(POLICY_FILES[what](truth))
     # columns that nobody asked for may be left alone
     expected = EITHER if what == "text beside" else REFUSAL
@@ -295,14 +321,39 @@ def bad_policy_file(rng, folder):
     return Case(name, lambda: oj.read_log(log, target=str(path)), truth, expected, "policy|target")
 
 
-def too_long(rng, folder):
-    """A thousand short episodes and one of a million steps: 10^9 cells, refused before padding."""
+# ---------------------------------------------------------------------------- what is huge
+
+
+def too_long():
+    """A thousand short episodes and one of a million steps: 10^9 cells when padded."""
     lengths = np.array([5] * 1000 + [1_000_000])
     table = pd.DataFrame({"episode": np.repeat(np.arange(1001), lengths)})
     table = table.assign(state=0, action=0, reward=1.0, log_ratio=0.0)
     table["step"] = np.arange(len(table)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    path = folder / "long.parquet"
-    table.to_parquet(path)
-    calls = [lambda: oj.from_dataframe(table), lambda: oj.read_log(path)]
-    truth = dataclasses.replace(draw(rng), names=())
-    return Case("10^9 cells", pick(rng, calls), truth, REFUSAL, "GB|memory|cells|padded")
+    return table
+
+
+def bomb(megabytes=3000):
+    """A small archive that unpacks to this much."""
+    buffer, block, number = io.BytesIO(), bytes(2**20), megabytes // 4
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in ("reward.npy", "episode.npy", "state.npy", "action.npy"):
+            with archive.open(name, "w", force_zip64=True) as member:
+                member.write(npy_header((number * 2**17,)))
+                for _ in range(number):
+                    member.write(block)
+    return buffer.getvalue()
+
+
+def huge_cases(folder):
+    """What must be refused before anything is allocated."""
+    truth, table = draw(np.random.default_rng(0)), too_long()
+    table.to_parquet(folder / "long.parquet")
+    (folder / "bomb.npz").write_bytes(bomb())
+    calls = {
+        "10^9 cells, table": lambda: oj.from_dataframe(table),
+        "10^9 cells, Parquet": lambda: oj.read_log(folder / "long.parquet"),
+        "an archive of 3 GB": lambda: oj.read_log(folder / "bomb.npz"),
+    }
+    field = "GB|memory|cells|unpack"
+    return [Case(name, call, truth, REFUSAL, field) for name, call in calls.items()]

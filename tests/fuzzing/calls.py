@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 import osiris_jax as oj
+from fuzzing.forms import REFUSAL, Case, episodes_of
 from fuzzing.truth import draw
-from fuzzing.ways import REFUSAL, Case, episodes_of
 
 NAN = float("nan")
 SOME_ESTIMATES = {
@@ -55,7 +55,9 @@ OTHERS = {
     "p-values of an unknown test": (lambda b: oj.relevance_pvalues(b, "nope"), "nope|test"),
     "p-values of a list": (lambda b: oj.relevance_pvalues(b, ["welch"]), "test|relevance"),
     "p-values, bogus weighting": (
-        lambda b: oj.relevance_pvalues(b, weighting="bogus"), "weighting"),
+        lambda b: oj.relevance_pvalues(b, weighting="bogus"),
+        "weighting",
+    ),
     "p-values, ddof of 2": (lambda b: oj.relevance_pvalues(b, ddof=2), "ddof"),
     "p-values, an unknown option": (lambda b: oj.relevance_pvalues(b, colour=1), "colour"),
     "p-values, many discounts": (lambda b: oj.relevance_pvalues(b, discount=[0.1, 1]), "discount"),
@@ -69,20 +71,27 @@ OTHERS = {
     "evaluate a word": (lambda b: oj.evaluate(b, 3), "estimators"),
     "evaluate, confidence of 2": (lambda b: oj.evaluate(b, ["wis"], confidence=2), "confidence"),
     "evaluate, confidence of NaN": (
-        lambda b: oj.evaluate(b, ["wis"], confidence=NAN), "confidence"),
+        lambda b: oj.evaluate(b, ["wis"], confidence=NAN),
+        "confidence",
+    ),
     "evaluate, resamples of 0": (lambda b: oj.evaluate(b, ["wis"], resamples=0), "resamples"),
     "evaluate, unknown methods": (lambda b: oj.evaluate(b, ["wis"], methods=["x"]), "method"),
     "evaluate, idle threshold": (lambda b: oj.evaluate(b, ["wis"], threshold=0.1), "threshold"),
     "evaluate, idle alpha": (lambda b: oj.evaluate(b, ["wis", "mc"], alpha=0.3), "alpha"),
-    "evaluate, idle weighting": (
-        lambda b: oj.evaluate(b, ["wis"], weighting="none"), "weighting"),
+    "evaluate, idle weighting": (lambda b: oj.evaluate(b, ["wis"], weighting="none"), "weighting"),
     "evaluate, bounds of NaN": (
-        lambda b: oj.evaluate(b, ["wis"], return_bounds=(NAN, 1)), "return_bounds"),
+        lambda b: oj.evaluate(b, ["wis"], return_bounds=(NAN, 1)),
+        "return_bounds",
+    ),
     "evaluate, one bound": (lambda b: oj.evaluate(b, ["wis"], return_bounds=(1,)), "return_bounds"),
     "evaluate, falling bounds": (
-        lambda b: oj.evaluate(b, ["wis"], return_bounds=(1, 0)), "return_bounds"),
+        lambda b: oj.evaluate(b, ["wis"], return_bounds=(1, 0)),
+        "return_bounds",
+    ),
     "evaluate, weight bound of 0": (
-        lambda b: oj.evaluate(b, ["wis"], weight_bound=0), "weight_bound"),
+        lambda b: oj.evaluate(b, ["wis"], weight_bound=0),
+        "weight_bound",
+    ),
     "evaluate, a key of a number": (lambda b: oj.evaluate(b, ["wis"], key=3), "key"),
     "intervals of an unknown method": (lambda b: oj.intervals(b, "wis", methods=["x"]), "method"),
     "intervals of an unknown": (lambda b: oj.intervals(b, "nope"), "estimator|nope"),
@@ -94,7 +103,7 @@ OTHERS = {
     "bins of None": (lambda b: oj.LinearBins(None), "edges"),
     "a study of nothing": (lambda b: oj.Study(world="mars"), "world"),
     "a study of no trials": (lambda b: oj.Study(world="express", trials=0), "trials"),
-}  # fmt: skip
+}
 
 
 def all_calls():

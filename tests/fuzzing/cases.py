@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fuzzing import broken_files, faults
+from fuzzing import broken_files, faults, policy_faults, table_faults
 from fuzzing.ways import valid_case
 
 VALID_SHARE = 0.5
@@ -12,11 +12,11 @@ INVALID = {
     faults.bad_cell_in_arrays: 4,
     faults.bad_lists: 4,
     faults.bad_options: 3,
-    faults.bad_table: 6,
-    faults.bad_arrays: 5,
-    faults.bad_policy: 5,
-    faults.bad_named_policy: 4,
-    faults.bad_discretiser: 2,
+    table_faults.bad_table: 6,
+    table_faults.bad_arrays: 5,
+    policy_faults.bad_policy: 5,
+    policy_faults.bad_named_policy: 4,
+    policy_faults.bad_discretiser: 2,
     broken_files.damaged: 6,
     broken_files.bad_csv: 4,
     broken_files.bad_parquet: 3,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzzing import broken_files, ways
+from fuzzing import broken_files, forms
 from fuzzing.judge import TooSlow, limits
 from fuzzing.truth import TEXT_IDS, Truth, draw
 
@@ -105,10 +105,11 @@ TINY = {
 WRONG_CALLS = [
     *([], ["--nope"], ["fly"], ["evaluate"], ["show"], ["show", "mars"], ["show", TEXT[0]]),
     *(["reproduce"], ["reproduce", "table9"], ["reproduce", "fig1", "--worlds", "mars"]),
-    *(["study"], ["study", "missing.toml"], ["study", "."], ["list", "extra"], ["show", "express", "2"]),
+    *(["study"], ["study", "missing.toml"], ["study", "."], ["list", "extra"]),
     *(["train-policy"], ["train-policy", "express"], ["train-policy", TEXT[0]], ["\x1b[2J"], [""]),
-    *(["evaluate", "missing.csv"], ["evaluate", "."], ["evaluate", "\x1b[2J.csv"], ["evaluate", ""]),
-    *(["evaluate", "a.csv", "b.csv"], ["evaluate", "http://example.org/log.csv"], ["evaluate", "\0"]),
+    *(["evaluate", "missing.csv"], ["evaluate", "."], ["evaluate", "\x1b[2J.csv"]),
+    *(["evaluate", ""], ["show", "express", "2"], ["evaluate", "\0"]),
+    *(["evaluate", "a.csv", "b.csv"], ["evaluate", "http://example.org/log.csv"]),
     *(["bench", "--only", "nope"], ["coverage", "extra"], ["calibrate", "--world", "cartpole"]),
     *(["coverage", "--world", "lunar-lander"], ["--seed", "1"], ["evaluate", "log.xlsx"]),
 ]  # fmt: skip
@@ -127,22 +128,22 @@ TOMLS = {
     "a huge seed": f'world = "express"\nseed = {HUGE}\n',
     "latin-1": "world = 'exprés'\n",
 }
+QUICK = ("--resamples", "20", "--out", "{out}")
 GOOD = (
     ("list",),
     ("list", "--markdown"),
     ("--help",),
     ("evaluate", "--help"),
     ("show", "express", "--episodes", "50", "--out", "{out}"),
-    ("evaluate", "{log}", *"--estimators wis,mc --resamples 20 --out {out}".split()),
-    ("evaluate", "{strange}", *"--estimators wis,osirwis --resamples 20 --out {out}".split()),
-    ("evaluate", "{bare}", *"--estimators mc --resamples 20 --out {out}".split()),
-    ("evaluate", "{bare}", "--target", "{policy}", *"--estimators wis,mc --resamples 20".split(),
-     "--out", "{out}"),
-    ("evaluate", "{unfitted}", *"--estimators wis,mc --resamples 20 --out {out}".split()),
+    ("evaluate", "{log}", "--estimators", "wis,mc", *QUICK),
+    ("evaluate", "{strange}", "--estimators", "wis,osirwis", *QUICK),
+    ("evaluate", "{bare}", "--estimators", "mc", *QUICK),
+    ("evaluate", "{bare}", "--target", "{policy}", "--estimators", "wis,mc", *QUICK),
+    ("evaluate", "{unfitted}", "--estimators", "wis,mc", *QUICK),
     ("study", *TINY["study"].split(), "--out", "{out}"),
     ("coverage", *TINY["coverage"].split(), "--out", "{out}"),
     ("calibrate", *TINY["calibrate"].split(), "--out", "{out}"),
-)  # fmt: skip
+)
 
 
 class Line(NamedTuple):
@@ -166,14 +167,14 @@ def prepare(folder: Path) -> dict[str, str]:
     rng = np.random.default_rng(3)
     truth = draw(rng, size=8)
     labelled = Truth(**{**vars(truth), "state_ids": TEXT_IDS["escape characters"]})
-    bare = ways.table_of(truth, "none")
+    bare = forms.table_of(truth, "none")
     names = {"log": "log.csv", "strange": "[red]\x1b[31m|*`<b>.csv", "bare": "bare.csv"}
     names |= {"policy": "policy.npz", "unfitted": "unfitted.csv", "out": "out"}
     paths = {key: str(folder / name) for key, name in names.items()}
-    ways.table_of(truth).to_csv(paths["log"], index=False)
-    ways.table_of(labelled).to_csv(paths["strange"], index=False)
+    forms.table_of(truth).to_csv(paths["log"], index=False)
+    forms.table_of(labelled).to_csv(paths["strange"], index=False)
     bare.to_csv(paths["bare"], index=False)
-    ways.table_of(truth).drop(columns="behavior_prob").to_csv(paths["unfitted"], index=False)
+    forms.table_of(truth).drop(columns="behavior_prob").to_csv(paths["unfitted"], index=False)
     np.savez(paths["policy"], table=truth.target)
     for what, text in TOMLS.items():
         encoding = "latin-1" if what == "latin-1" else "utf-8"
@@ -194,7 +195,9 @@ def bad_lines(folder: Path, paths: dict[str, str]) -> list[Line]:
     """Every bad value of every option of every command, and every broken file."""
     lines = [Line(tuple(call), (2,) if call else (0,)) for call in WRONG_CALLS]
     lines += [Line(("study", str(folder / f"{what}.toml")), (2,)) for what in TOMLS]
-    tiny = TINY | {"evaluate": f"{paths['log']} --estimators wis --methods percentile --resamples 20"}
+    tiny = TINY | {
+        "evaluate": f"{paths['log']} --estimators wis --methods percentile --resamples 20"
+    }
     for command, options in OPTIONS.items():
         for option in options.split():
             for value in BAD[option]:
@@ -222,27 +225,25 @@ def words_without(words, option):
 
 
 def draw_lines(seed: int, number: int, folder: Path, *, good=True) -> list[Line]:
-    """So many command lines, all good ones first if they are wanted, then bad ones at random."""
+    """So many command lines, the good ones first if they are wanted, then bad ones at random."""
     paths = prepare(folder)
-    lines = []
-    if good:
-        filled = [tuple(word.format(**paths) for word in line) for line in GOOD]
-        lines = [Line(line, (0,)) for line in filled]
+    lines = [Line(line, (0,)) for line in GOOD] if good else []
     bad = bad_lines(folder, paths)
     order = np.random.default_rng(seed).permutation(len(bad))
     lines += [bad[k] for k in order[: max(0, number - len(lines))]]
-    # a run that is accepted by mistake must not write into the folder of the tests
     return [
-        line if "--out" in line.arguments or 0 in line.codes and 2 not in line.codes
-        else Line(with_out(line.arguments, paths["out"]), line.codes)
-        for line in lines
-    ]  # fmt: skip
+        Line(filled(line.arguments, paths, f"out{place}"), line.codes)
+        for place, line in enumerate(lines)
+    ]
 
 
-def with_out(arguments, out):
-    """The command with a folder for its output, if it has one."""
-    takes = {name for name in OPTIONS if name != "list"}
-    return (*arguments, "--out", out) if arguments and arguments[0] in takes else arguments
+def filled(arguments, paths, out):
+    """The words with their paths, and with a folder of their own for what they write."""
+    out = str(Path(paths["out"]) / out)
+    known = {f"{{{name}}}": path for name, path in paths.items()} | {"{out}": out}
+    words = tuple(known.get(word, word) for word in arguments)
+    writes = bool(words) and words[0] in OPTIONS and words[0] != "list"
+    return words if not writes or "--out" in words or "--help" in words else (*words, "--out", out)
 
 
 def run_here(line: Line) -> Ended:
@@ -253,9 +254,12 @@ def run_here(line: Line) -> Ended:
     before, sys.argv = sys.argv, ["osiris-jax", *line.arguments]
     code, problem = None, ""
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            with limits(SECONDS[max(line.codes)]):
-                cli.main()
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            limits(SECONDS[max(line.codes)]),
+        ):
+            cli.main()
     except SystemExit as stop:
         code = 0 if stop.code is None else stop.code
     except TooSlow as error:
@@ -301,7 +305,9 @@ def wrong_end(line, code, out, err):
         if not complaints[0].removeprefix("osiris-jax:").strip():
             return "says nothing"
     if "\x1b" in out:
-        return f"raw escape bytes on standard output: {out[max(0, out.index(chr(27)) - 80):][:200]!r}"
+        return (
+            f"raw escape bytes on standard output: {out[max(0, out.index(chr(27)) - 80) :][:200]!r}"
+        )
     return ""
 
 

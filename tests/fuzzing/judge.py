@@ -6,15 +6,16 @@ import resource
 import signal
 import time
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
-
 import oracle
+
 import osiris_jax as oj
+from fuzzing.forms import ANSWER, ANYTHING, REFUSAL, Case
 from fuzzing.truth import LONG, MAX_STEPS
-from fuzzing.ways import ANSWER, ANYTHING, REFUSAL, Case
 
 SECONDS = 20.0
 MEGABYTES = 700
@@ -38,8 +39,9 @@ class Outcome(NamedTuple):
 
 
 @contextlib.contextmanager
-def limits(seconds=SECONDS):
+def limits(seconds=None):
     """Raises TooSlow after so many seconds, and makes every warning an error."""
+    seconds = SECONDS if seconds is None else seconds
 
     def ring(*_):
         raise TooSlow(f"no end after {seconds:g} s")
@@ -58,7 +60,7 @@ def limits(seconds=SECONDS):
 @contextlib.contextmanager
 def bounded_memory(gigabytes=6):
     """No more address space than so much beyond what there is: a wild allocation fails at once."""
-    pages = int(open("/proc/self/statm").read().split()[0])
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = pages * resource.getpagesize() + gigabytes * 2**30
     resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))

@@ -45,8 +45,9 @@ EPISODE_NAMES = {
     "big integers as text": lambda n: [str(BIG + k) for k in range(n)],
     "leading zeros": lambda n: ["7".rjust(k + 1, "0") for k in range(n)],
     "decimals as text": lambda n: ["1" if k == 0 else "1." + "0" * k for k in range(n)],
-    "exponents as text": lambda n: [["1000", "1e3", "1E3", "10e2"][k % 4] * (k // 4 + 1)
-                                    for k in range(n)],
+    "exponents as text": lambda n: [
+        ["1000", "1e3", "1E3", "10e2"][k % 4] * (k // 4 + 1) for k in range(n)
+    ],
     "case and spaces": lambda n: [["a", "A", "a ", " a"][k % 4] + "_" * (k // 4) for k in range(n)],
     "escape characters": lambda n: [ESCAPES[k % 5] + "!" * (k // 5) for k in range(n)],
     "unicode": lambda n: [UNICODE[k % 5] + "\u0301" * (k // 5) for k in range(n)],
@@ -54,7 +55,7 @@ EPISODE_NAMES = {
     "fractions": lambda n: [Decimal(f"1.{k:020}") for k in range(n)],
     "times": lambda n: [day(k) for k in range(n)],
     "times with a zone": lambda n: [day(k).tz_localize("Europe/Berlin") for k in range(n)],
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,17 +2,27 @@
 
 import dataclasses
 import gzip
-import io
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import osiris_jax as oj
+from fuzzing.forms import (
+    RATIOS,
+    Case,
+    arrays_of,
+    csv_bytes,
+    episodes_of,
+    long_arrays,
+    npz_bytes,
+    parquet_bytes,
+    pick,
+    read,
+    save,
+    table_of,
+)
 from fuzzing.truth import (
     ACTION_IDS,
     EPISODE_NAMES,
@@ -20,114 +30,9 @@ from fuzzing.truth import (
     MAX_STEPS,
     NUM_ACTIONS,
     TEXT_IDS,
-    Truth,
     draw,
 )
 from osiris_jax.policies import Tabular
-
-ANSWER, REFUSAL, EITHER, ANYTHING = "answer", "refusal", "either", "anything"
-FILE_NAMES = ("log", "my log", "l\u00f6g*|`x`", "esc\x1b[2Jape", "[red]log", "$(x);&", "-log")
-RATIOS = ("narrow", "log_ratio", "wide", "both")
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """Something to do, and what must come of it.
-
-    Attributes:
-      name: the way in and what is special about it; outcomes are counted by it.
-      call: gives a batch, or (batch, names of its episodes), or raises.
-      truth: what the batch must hold.
-      expected: "answer": the truth; "refusal": a ValueError; "either"; "anything": those, or a
-        batch that need not hold the truth, for files damaged in ways that may not show.
-      field: a pattern that a refusal must match.
-    """
-
-    name: str
-    call: Callable[[], Any]
-    truth: Truth
-    expected: str = ANSWER
-    field: str = ""
-
-
-def pick(rng, options):
-    """One of a sequence or of a dict's keys, as it is."""
-    options = list(options)
-    return options[rng.integers(len(options))]
-
-
-# ------------------------------------------------------------------------ forms of the truth
-
-
-def ratio_columns(truth, ratios):
-    """Field -> per episode, the columns that tell the ratios."""
-    columns = {}
-    if ratios in ("narrow", "both"):
-        columns["behavior_prob"] = truth.logged(truth.behavior)
-        columns["target_prob"] = truth.logged(truth.target)
-    if ratios in ("wide", "both"):
-        columns["behavior_probs"] = [truth.behavior[states] for states in truth.states]
-        columns["target_probs"] = [truth.target[states] for states in truth.states]
-    if ratios == "log_ratio":
-        columns["log_ratio"] = truth.log_ratios()
-    if ratios == "behavior":
-        columns["behavior_prob"] = truth.logged(truth.behavior)
-    return columns
-
-
-def own(ids, indices):
-    """The log's own ids of indices."""
-    return [ids[index] for index in indices]
-
-
-def episodes_of(truth, ratios="narrow"):
-    """The list that `from_episodes` takes."""
-    columns = {
-        "states": [own(truth.state_ids, path) for path in truth.states],
-        "actions": [own(truth.action_ids, path) for path in truth.actions],
-        "rewards": truth.rewards,
-    } | ratio_columns(truth, ratios)
-    return [
-        {key: list(parts[i]) for key, parts in columns.items()} for i in range(len(truth.rewards))
-    ]
-
-
-def table_of(truth, ratios="narrow", *, first_step=0):
-    """The DataFrame that `from_dataframe` takes, rows in order."""
-    steps = [range(first_step, first_step + length) for length in truth.lengths]
-    names = [name for name, n in zip(truth.names, truth.lengths, strict=True) for _ in range(n)]
-    columns = {
-        "episode": pd.Series(names),
-        "step": np.concatenate(steps),
-        "state": own(truth.state_ids, np.concatenate(truth.states)),
-        "action": own(truth.action_ids, np.concatenate(truth.actions)),
-        "reward": np.concatenate(truth.rewards),
-    }
-    for field, parts in ratio_columns(truth, ratios).items():
-        values = np.concatenate(parts)
-        if values.ndim == 1:
-            columns[field] = values
-        else:
-            prefix = field.removesuffix("s")
-            columns |= {f"{prefix}_{k}": values[:, k] for k in range(NUM_ACTIONS)}
-    return pd.DataFrame(columns)
-
-
-def arrays_of(truth, ratios="narrow", steps=None):
-    """The padded arrays that `from_arrays` takes, with lengths."""
-    shape = len(truth.rewards), steps or max(truth.lengths)
-    columns = {
-        "state": [np.array(own(truth.state_ids, path)) for path in truth.states],
-        "action": [np.array(own(truth.action_ids, path)) for path in truth.actions],
-        "reward": truth.rewards,
-    } | ratio_columns(truth, ratios)
-    arrays = {}
-    for field, parts in columns.items():
-        arrays[field] = np.zeros(shape + parts[0].shape[1:], parts[0].dtype)
-        for i, part in enumerate(parts):
-            arrays[field][i, : len(part)] = part
-    return arrays | {"lengths": np.array(truth.lengths)}
-
 
 # --------------------------------------------------------------------------------- Python
 
@@ -211,54 +116,6 @@ def by_arrays(rng, truth, folder):
 # ---------------------------------------------------------------------------------- files
 
 
-def parquet_bytes(table):
-    """The table as Parquet, or a dict of arrow arrays."""
-    if isinstance(table, pd.DataFrame):
-        table = pa.Table.from_pandas(table, preserve_index=False)
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer)
-    return buffer.getvalue()
-
-
-def npz_bytes(arrays, compress=False):
-    """The arrays as an .npz."""
-    buffer = io.BytesIO()
-    (np.savez_compressed if compress else np.savez)(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def csv_bytes(rng, table):
-    """The table as CSV, with one of the signs, line ends and quotings that are common."""
-    sign = pick(rng, ",;\t")
-    quoting = pick(rng, [0, 1])  # what needs it, or everything
-    end = pick(rng, ["\n", "\r\n"])
-    text = table.to_csv(index=False, sep=sign, quoting=quoting, lineterminator=end)
-    return text.encode() + pick(rng, [b"", end.encode()])
-
-
-def long_arrays(table):
-    """The columns as NumPy arrays that need no pickle."""
-    arrays = {}
-    for name in table:
-        values = table[name].tolist()
-        text = isinstance(values[0], str)
-        arrays[name] = np.array(values) if text else table[name].to_numpy()
-    return arrays
-
-
-def save(rng, folder, content, ending):
-    """The bytes in a file whose name may be strange."""
-    path = folder / (pick(rng, FILE_NAMES) + ending)
-    path.write_bytes(content)
-    return path
-
-
-def read(path, **options):
-    """The batch and what the log calls its episodes."""
-    log = oj.load_log(path, **options)
-    return log.batch, log.episodes
-
-
 def strip_steps(rng, table, names):
     """The table, in half of the cases without its step column, the rows then in order."""
     if rng.random() < 0.5:
@@ -334,8 +191,8 @@ def integer_table(truth, table, spare=0):
 def asked(truth, table, batch):
     """A function of the log's own integers or of the ids of its labels, as the library says."""
     if truth.text_states:
-        known = {number: label for number, label in enumerate(batch.state_labels)}
-        row_of = {number: truth.state_ids.index(label) for number, label in known.items()}
+        labels = enumerate(batch.state_labels)
+        row_of = {number: truth.state_ids.index(label) for number, label in labels}
     else:
         row_of = {label: index for index, label in enumerate(truth.state_ids)}
     columns = list(range(NUM_ACTIONS))
@@ -435,44 +292,52 @@ NAMES_OF = {
 }
 
 
-def finished(case, truth, way, what, expected=ANSWER):
+def finished(case, truth, what):
     """A case of what a way in gave."""
     name, call, *changed = case
-    return Case(f"{name}{what}", call, changed[0] if changed else truth, expected)
+    return Case(f"{name}{what}", call, changed[0] if changed else truth)
 
 
 def plain(rng, folder):
     """Dense ids, through any way in."""
     truth = draw(rng)
     way = pick(rng, (*PYTHON_WAYS, *LABELLED_WAYS))
-    return finished(way(rng, truth, folder), truth, way, "")
+    return finished(way(rng, truth, folder), truth, "")
+
+
+def with_names(rng, folder, way, style):
+    """A log whose episodes are named in this style."""
+    truth = draw(rng)
+    truth = dataclasses.replace(truth, names=tuple(EPISODE_NAMES[style](len(truth.rewards))))
+    return finished(way(rng, truth, folder), truth, f"; episodes: {style}")
 
 
 def named_episodes(rng, folder):
     """Episodes with names that are easily merged."""
-    truth, way = draw(rng), pick(rng, NAMES_OF)
-    style = pick(rng, sorted(NAMES_OF[way]))
-    truth = dataclasses.replace(truth, names=tuple(EPISODE_NAMES[style](len(truth.rewards))))
-    return finished(way(rng, truth, folder), truth, way, f"; episodes: {style}")
+    way = pick(rng, NAMES_OF)
+    return with_names(rng, folder, way, pick(rng, sorted(NAMES_OF[way])))
+
+
+def with_states_called(rng, folder, way, style, actions="dense"):
+    """A log whose states are called in this style."""
+    ids = (TEXT_IDS | INTEGER_IDS)[style]
+    truth = dataclasses.replace(draw(rng), state_ids=ids, action_ids=ACTION_IDS[actions])
+    what = f"; states: {style}" + ("" if actions == "dense" else f"; actions: {actions}")
+    return finished(way(rng, truth, folder), truth, what)
 
 
 def text_ids(rng, folder):
     """States that are text, and in half of the cases actions too."""
-    style, words = pick(rng, TEXT_IDS), rng.random() < 0.5
-    actions = ACTION_IDS["words" if words else "dense"]
-    truth = dataclasses.replace(draw(rng), state_ids=TEXT_IDS[style], action_ids=actions)
-    way = pick(rng, LABELLED_WAYS)
-    what = f"; states: {style}" + ("; actions: words" if words else "")
-    return finished(way(rng, truth, folder), truth, way, what)
+    actions = pick(rng, ["words", "dense"])
+    return with_states_called(rng, folder, pick(rng, LABELLED_WAYS), pick(rng, TEXT_IDS), actions)
 
 
 def integer_ids(rng, folder):
     """Integers with gaps, and far apart."""
     style = pick(rng, [name for name in INTEGER_IDS if name != "dense"])
-    truth = dataclasses.replace(draw(rng), state_ids=INTEGER_IDS[style])
     ways = [by_parquet, by_npz, by_csv, by_policies, by_padded_npz, by_arrays]
     way = pick(rng, [*ways, by_policy_file] if style == "gaps" else ways)
-    return finished(way(rng, truth, folder), truth, way, f"; states: {style}")
+    return with_states_called(rng, folder, way, style)
 
 
 def sparse_actions(rng, folder):
@@ -488,7 +353,7 @@ def long_and_short(rng, folder):
     """One trajectory a thousand times longer than the rest."""
     truth = draw(rng, long=True)
     way = pick(rng, [by_episodes, by_dataframe, by_csv, by_parquet, by_npz])
-    return finished(way(rng, truth, folder), truth, way, "; one a thousand times longer")
+    return finished(way(rng, truth, folder), truth, "; one a thousand times longer")
 
 
 VALID = {plain: 8, named_episodes: 8, text_ids: 7, integer_ids: 5, sparse_actions: 1}

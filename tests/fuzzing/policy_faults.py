@@ -135,7 +135,7 @@ def bad_named_policy(rng, folder):
 
 def policy_file(policy, folder):
     """The table in an .npz, with its names if it has any."""
-    path = folder / "named.npz"
+    path = folder / "named policy.npz"
     if isinstance(policy, pd.DataFrame):
         np.savez(path, table=policy.to_numpy(), states=np.array(list(policy.index)),
                  actions=np.array(list(policy.columns)))  # fmt: skip

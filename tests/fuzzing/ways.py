@@ -220,9 +220,11 @@ def policy_file(rng, truth, table, folder, *, named):
 
 def policy_for(rng, truth, table, folder):
     """(form, function from a batch to a policy): some form of the table that fits the log."""
-    forms = {"function": lambda batch: asked(truth, table, batch)}
-    text = truth.text_states or truth.text_actions
-    if text:
+    forms = {}
+    # a function numbers the actions as the log does, so it can name only those the log shows
+    if not truth.text_actions or len(np.unique(np.concatenate(truth.actions))) == NUM_ACTIONS:
+        forms["function"] = lambda batch: asked(truth, table, batch)
+    if truth.text_states or truth.text_actions:
         forms["DataFrame"] = lambda batch: shuffled(rng, named_table(truth, table))
     elif max(truth.state_ids) < 1000:
         spare = int(rng.integers(3))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing import broken_files, calls, cases, commands, forms, judge, ways
+from fuzzing import broken_files, calls, cases, commands, forms, judge, valid, ways
 from fuzzing.truth import EPISODE_NAMES, INTEGER_IDS, TEXT_IDS, draw
 
 import osiris_jax as oj
@@ -49,18 +49,18 @@ FILES = [ways.by_csv, ways.by_parquet, ways.by_npz]
 @pytest.mark.parametrize("style", EPISODE_NAMES)
 @pytest.mark.parametrize("way", FILES, ids=lambda way: way.__name__)
 def test_episodes_whose_names_are_alike_are_not_merged(style, way, tmp_path):
-    if style not in ways.NAMES_OF[way]:
+    if style not in valid.NAMES_OF[way]:
         return
     rng = np.random.default_rng(1)
     for _ in range(3):  # with a step column and without
-        case = ways.with_names(rng, tmp_path, way, style)
+        case = valid.with_names(rng, tmp_path, way, style)
         assert not judge.run(case, estimate=False).problem
 
 
 @pytest.mark.parametrize("style", [*TEXT_IDS, *INTEGER_IDS])
 @pytest.mark.parametrize("way", FILES, ids=lambda way: way.__name__)
 def test_states_keep_the_logs_own_names(style, way, tmp_path):
-    case = ways.with_states_called(np.random.default_rng(2), tmp_path, way, style)
+    case = valid.with_states_called(np.random.default_rng(2), tmp_path, way, style)
     assert not judge.run(case, estimate=False).problem
 
 

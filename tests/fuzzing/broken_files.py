@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import pickle
 import struct
 import zipfile
@@ -333,7 +334,7 @@ def too_long():
     return table
 
 
-def bomb(megabytes=3000):
+def bomb(megabytes=400):
     """A small archive that unpacks to this much."""
     buffer, block, number = io.BytesIO(), bytes(2**20), megabytes // 4
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -353,7 +354,32 @@ def huge_cases(folder):
     calls = {
         "10^9 cells, table": lambda: oj.from_dataframe(table),
         "10^9 cells, Parquet": lambda: oj.read_log(folder / "long.parquet"),
-        "an archive of 3 GB": lambda: oj.read_log(folder / "bomb.npz"),
+        "a small archive of 400 MB": lambda: oj.read_log(folder / "bomb.npz"),
     }
-    field = "GB|memory|cells|unpack"
-    return [Case(name, call, truth, REFUSAL, field) for name, call in calls.items()]
+    field = "memory|unpack"
+    cases = [Case(name, limited(call), truth, REFUSAL, field) for name, call in calls.items()]
+    fit = Case("10,000 actions, fitted", limited(fit_many_actions), truth, ANYTHING)
+    return [*cases, fit]
+
+
+def fit_many_actions():
+    """A log of 10,000 actions without propensities, which are then fitted."""
+    actions = np.arange(10_000)
+    table = pd.DataFrame({"episode": actions // 10, "step": actions % 10, "state": actions % 7})
+    table = table.assign(action=actions, reward=1.0, target_prob=0.5)
+    return oj.fit_behavior(oj.from_dataframe(table)).batch
+
+
+def limited(call, size="256M"):
+    """The call where one data set may take so much: what a machine has must not decide."""
+
+    def inside():
+        before = os.environ.get("OSIRIS_JAX_MEMORY")
+        os.environ["OSIRIS_JAX_MEMORY"] = size
+        try:
+            return call()
+        finally:
+            os.environ.pop("OSIRIS_JAX_MEMORY")
+            os.environ |= {} if before is None else {"OSIRIS_JAX_MEMORY": before}
+
+    return inside

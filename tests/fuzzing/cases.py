@@ -3,7 +3,7 @@
 import numpy as np
 
 from fuzzing import broken_files, faults, policy_faults, table_faults
-from fuzzing.ways import valid_case
+from fuzzing.valid import valid_case
 
 VALID_SHARE = 0.5
 INVALID = {

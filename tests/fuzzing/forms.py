@@ -75,9 +75,17 @@ def episodes_of(truth, ratios="narrow"):
         "actions": [own(truth.action_ids, path) for path in truth.actions],
         "rewards": truth.rewards,
     } | ratio_columns(truth, ratios)
+    if truth.truncated is not None:
+        columns["truncated"] = marks(truth)
     return [
         {key: list(parts[i]) for key, parts in columns.items()} for i in range(len(truth.rewards))
     ]
+
+
+def marks(truth):
+    """For each episode at every step whether it is cut off there."""
+    ends = zip(truth.lengths, truth.truncated, strict=True)
+    return [np.arange(1, length + 1) * cut == length for length, cut in ends]
 
 
 def table_of(truth, ratios="narrow", *, first_step=0):
@@ -91,6 +99,8 @@ def table_of(truth, ratios="narrow", *, first_step=0):
         "action": own(truth.action_ids, np.concatenate(truth.actions)),
         "reward": np.concatenate(truth.rewards),
     }
+    if truth.truncated is not None:
+        columns["truncated"] = np.concatenate(marks(truth))
     for field, parts in ratio_columns(truth, ratios).items():
         values = np.concatenate(parts)
         if values.ndim == 1:
@@ -109,9 +119,11 @@ def arrays_of(truth, ratios="narrow", steps=None):
         "action": [np.array(own(truth.action_ids, path)) for path in truth.actions],
         "reward": truth.rewards,
     } | ratio_columns(truth, ratios)
+    if truth.truncated is not None:
+        columns["truncated"] = marks(truth)
     arrays = {}
     for field, parts in columns.items():
-        arrays[field] = np.zeros(shape + parts[0].shape[1:], parts[0].dtype)
+        arrays[field] = np.zeros(shape + parts[0].shape[1:], np.concatenate(parts).dtype)
         for i, part in enumerate(parts):
             arrays[field][i, : len(part)] = part
     return arrays | {"lengths": np.array(truth.lengths)}

@@ -117,6 +117,7 @@ def wrong_answer(case, found, estimate):
     if case.expected == ANYTHING:
         return ""
     problem = wrong_data(case.truth, batch) or wrong_names(case.truth, names)
+    problem = problem or wrong_ends(case.truth, batch)
     if problem or not estimate or batch.log_ratio is None:
         return problem
     return wrong_estimates(case.truth, batch)
@@ -171,6 +172,13 @@ def wrong_ids(batch, field, found, paths, ids):
     if len(found) and not 0 <= found.min() <= found.max() < number:
         return f"num_{field}s: {number}, though ids reach {found.max()}"
     return ""
+
+
+def wrong_ends(truth, batch):
+    """Whether the batch says which episodes were cut off, where the log did."""
+    found = getattr(batch, "truncated", None)
+    found = None if found is None else tuple(np.asarray(found).tolist())
+    return "" if found == truth.truncated else f"truncated: {found}, truth {truth.truncated}"
 
 
 def wrong_names(truth, names):

@@ -71,6 +71,7 @@ class Truth:
       state_ids: what the log calls each state.
       action_ids: what it calls each action.
       names: what it calls each episode.
+      truncated: whether each episode was cut off; None if the log does not say.
     """
 
     states: list[np.ndarray]
@@ -81,6 +82,7 @@ class Truth:
     state_ids: tuple = INTEGER_IDS["dense"]
     action_ids: tuple = ACTION_IDS["dense"]
     names: tuple = ()
+    truncated: tuple | None = None
 
     @property
     def lengths(self):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import osiris_jax as oj
 from fuzzing.forms import (
     RATIOS,
-    Case,
     arrays_of,
     csv_bytes,
     episodes_of,
@@ -24,13 +23,8 @@ from fuzzing.forms import (
     table_of,
 )
 from fuzzing.truth import (
-    ACTION_IDS,
-    EPISODE_NAMES,
-    INTEGER_IDS,
     MAX_STEPS,
     NUM_ACTIONS,
-    TEXT_IDS,
-    draw,
 )
 from osiris_jax.policies import Tabular
 
@@ -93,7 +87,7 @@ def reordered(truth, rows):
     lists = {
         field: [getattr(truth, field)[i] for i in rows]
         for field in ("states", "actions", "rewards", "names")
-    }
+    } | {"truncated": truth.truncated and tuple(truth.truncated[i] for i in rows)}
     return dataclasses.replace(truth, **lists | {"names": tuple(lists["names"])})
 
 
@@ -132,6 +126,9 @@ def by_file(rng, truth, folder, kind):
     table, order = strip_steps(rng, table_of(truth, ratios), truth.names)
     if "step" in table:
         truth = reordered(truth, order)
+        if kind == "parquet" and rng.random() < 0.3:
+            zone = pick(rng, [None, "UTC", "Asia/Kolkata"])
+            table = table.assign(step=pd.to_datetime(table["step"], unit="h").dt.tz_localize(zone))
     if kind == "csv":
         content = csv_bytes(rng, table)
         zipped = rng.random() < 0.2
@@ -281,89 +278,15 @@ def by_observations(rng, truth, folder):
     return "with_states", call
 
 
-# ----------------------------------------------------------------------------- valid cases
-
-PYTHON_WAYS = (by_episodes, by_dataframe, by_arrays, by_observations, by_padded_npz)
-FILE_WAYS = (by_csv, by_parquet, by_npz)
-LABELLED_WAYS = (*FILE_WAYS, by_policies, by_policy_file)
-NAMES_OF = {
-    by_csv: set(EPISODE_NAMES) - {"decimals", "fractions", "times", "times with a zone"},
-    by_parquet: set(EPISODE_NAMES),
-    by_npz: set(EPISODE_NAMES) - {"decimals", "fractions", "times", "times with a zone"},
-    by_dataframe: set(EPISODE_NAMES),
-}
-
-
-def finished(case, truth, what):
-    """A case of what a way in gave."""
-    name, call, *changed = case
-    return Case(f"{name}{what}", call, changed[0] if changed else truth)
-
-
-def plain(rng, folder):
-    """Dense ids, through any way in."""
-    truth = draw(rng)
-    way = pick(rng, (*PYTHON_WAYS, *LABELLED_WAYS))
-    return finished(way(rng, truth, folder), truth, "")
-
-
-def with_names(rng, folder, way, style):
-    """A log whose episodes are named in this style."""
-    truth = draw(rng)
-    truth = dataclasses.replace(truth, names=tuple(EPISODE_NAMES[style](len(truth.rewards))))
-    return finished(way(rng, truth, folder), truth, f"; episodes: {style}")
-
-
-def named_episodes(rng, folder):
-    """Episodes with names that are easily merged."""
-    way = pick(rng, NAMES_OF)
-    return with_names(rng, folder, way, pick(rng, sorted(NAMES_OF[way])))
-
-
-def with_states_called(rng, folder, way, style, actions="dense"):
-    """A log whose states are called in this style."""
-    ids = (TEXT_IDS | INTEGER_IDS)[style]
-    truth = dataclasses.replace(draw(rng), state_ids=ids, action_ids=ACTION_IDS[actions])
-    what = f"; states: {style}" + ("" if actions == "dense" else f"; actions: {actions}")
-    return finished(way(rng, truth, folder), truth, what)
-
-
-def text_ids(rng, folder):
-    """States that are text, and in half of the cases actions too."""
-    actions = pick(rng, ["words", "dense"])
-    return with_states_called(rng, folder, pick(rng, LABELLED_WAYS), pick(rng, TEXT_IDS), actions)
-
-
-def integer_ids(rng, folder):
-    """Integers with gaps, and far apart."""
-    style = pick(rng, [name for name in INTEGER_IDS if name != "dense"])
-    ways = [by_parquet, by_npz, by_csv, by_policies, by_padded_npz, by_arrays]
-    way = pick(rng, [*ways, by_policy_file] if style == "gaps" else ways)
-    return with_states_called(rng, folder, way, style)
-
-
-def sparse_actions(rng, folder):
-    """Actions far apart, with the probabilities of the logged ones alone."""
-    truth = dataclasses.replace(draw(rng), action_ids=ACTION_IDS["sparse"])
-    table = table_of(truth, pick(rng, ["narrow", "log_ratio"]))
-    path = save(rng, folder, parquet_bytes(table), ".parquet")
-    call = pick(rng, [lambda: oj.from_dataframe(table), lambda: read(path)])
-    return Case("actions: sparse", call, truth)
-
-
-def long_and_short(rng, folder):
-    """One trajectory a thousand times longer than the rest."""
-    truth = draw(rng, long=True)
-    way = pick(rng, [by_episodes, by_dataframe, by_csv, by_parquet, by_npz])
-    return finished(way(rng, truth, folder), truth, "; one a thousand times longer")
-
-
-VALID = {plain: 8, named_episodes: 8, text_ids: 7, integer_ids: 5, sparse_actions: 1}
-VALID |= {long_and_short: 1}
-
-
-def valid_case(rng, folder):
-    """A log that must be read, and its truth."""
-    weights = np.array(list(VALID.values()), float)
-    kind = list(VALID)[rng.choice(len(VALID), p=weights / weights.sum())]
-    return kind(rng, folder)
+def by_labelled_python(rng, truth, folder):
+    """Text for states and actions, given as lists, tables or arrays."""
+    del folder
+    table = table_of(truth)
+    kind = pick(rng, ["object", "category", "string"])
+    calls = {
+        "from_episodes": lambda: oj.from_episodes(episodes_of(truth)),
+        "from_arrays": lambda: oj.from_arrays(**arrays_of(truth)),
+        f"from_dataframe, {kind}": lambda: oj.from_dataframe(table.astype({"state": kind})),
+    }
+    way = pick(rng, calls)
+    return way, calls[way]

@@ -12,6 +12,7 @@ INVALID = {
     faults.bad_cell_in_arrays: 4,
     faults.bad_lists: 4,
     faults.bad_options: 3,
+    faults.bad_reading: 2,
     table_faults.bad_table: 6,
     table_faults.bad_arrays: 5,
     policy_faults.bad_policy: 5,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fuzzing import broken_files, forms
-from fuzzing.judge import TooSlow, limits
+from fuzzing.judge import LONGEST_MESSAGE, TooSlow, limits
 from fuzzing.truth import TEXT_IDS, Truth, draw
 
 SECONDS = {0: 240.0, 2: 30.0}
@@ -297,13 +297,11 @@ def wrong_end(line, code, out, err):
     if code not in line.codes:
         return f"exit code {code}, expected {line.codes}: {err[-300:]!r}"
     if code == 2:
-        complaints = [text for text in err.splitlines() if text.startswith("osiris-jax:")]
-        if len(complaints) != 1 or not err.endswith(complaints[0] + "\n"):
-            return f"not one line: {err[-400:]!r}"
-        if not complaints[0].isprintable():
-            return f"raw control codes on standard error: {complaints[0][:300]!r}"
-        if not complaints[0].removeprefix("osiris-jax:").strip():
-            return "says nothing"
+        complaint = err.removesuffix("\n")
+        if not complaint.isprintable() or not complaint.startswith("osiris-jax: "):
+            return f"not one line of plain text: {err[-400:]!r}"
+        if len(complaint) > LONGEST_MESSAGE:
+            return f"a message of {len(complaint)} characters"
     if "\x1b" in out:
         return (
             f"raw escape bytes on standard output: {out[max(0, out.index(chr(27)) - 80) :][:200]!r}"

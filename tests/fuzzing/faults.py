@@ -91,7 +91,7 @@ def put(values, place, value):
 def bad_cell_in_episodes(rng, folder):
     """One bad cell among the lists."""
     del folder
-    truth = draw(rng)
+    truth = draw(rng, size=3)
     field, what, value, expected, ratios = cell(rng)
     key = PLURAL.get(field, field)
     episodes = episodes_of(truth, ratios)
@@ -105,7 +105,7 @@ def bad_cell_in_episodes(rng, folder):
 
 def bad_cell_in_table(rng, folder):
     """One bad cell in a table, given as it is or through a file."""
-    truth = draw(rng)
+    truth = draw(rng, size=3)
     field, what, value, expected, ratios = cell(rng)
     table = table_of(truth, ratios)
     table[field] = pd.Series(put(table[field], rng.integers(len(table)), value), dtype=object)
@@ -125,7 +125,7 @@ def table_through_csv(rng, table, folder):
 
 def bad_cell_in_arrays(rng, folder):
     """One bad real cell in padded arrays, given as they are or through an .npz."""
-    truth = draw(rng)
+    truth = draw(rng, size=3)
     field, what, value, expected, ratios = cell(rng)
     arrays = arrays_of(truth, ratios)
     expected = ANYTHING if expected == EITHER else expected
@@ -247,6 +247,36 @@ OPTIONS = {
     "dtype=nonsense": ({"dtype": "nonsense\x1b"}, "dtype"),
     "dtype=object()": ({"dtype": object()}, "dtype"),
 }
+
+
+READ_OPTIONS = {
+    "columns=3": ({"columns": 3}, "columns"),
+    "columns='episode'": ({"columns": "episode"}, "columns"),
+    "columns=[...]": ({"columns": ["episode"]}, "columns"),
+    "columns by number": ({"columns": {3: "episode"}}, "columns"),
+    "an unknown field": ({"columns": {"\x1b[2Jx": "episode"}}, "columns"),
+    "an unknown column": ({"columns": {"episode": "\x1b[2Jx"}}, "columns"),
+    "a column of a number": ({"columns": {"reward": 3}}, "columns"),
+    "a list for one": ({"columns": {"reward": ["reward"]}}, "columns"),
+    "no reward": ({"columns": {"reward": None}}, "reward"),
+    "one column for two": ({"columns": {"state": "reward"}}, "state|reward"),
+    "epsilon=2": ({"target": "x.npz", "epsilon": 2}, "epsilon"),
+    "epsilon='x'": ({"target": "x.npz", "epsilon": "x"}, "epsilon"),
+    "idle epsilon": ({"epsilon": 0.5}, "epsilon"),
+    "target=3": ({"target": 3}, "target"),
+    "behavior alone": ({"behavior": np.ones((5, 3)) / 3}, "behavior"),
+}
+
+
+def bad_reading(rng, folder):
+    """A good file, read with bad options."""
+    truth = draw(rng, size=3)
+    truth.rewards[0][:1] = 0.5  # so that a reward is no state
+    path = folder / "log.csv"
+    table_of(truth).to_csv(path, index=False)
+    what = pick(rng, READ_OPTIONS)
+    options, field = READ_OPTIONS[what]
+    return Case(f"read_log: {what}", lambda: oj.read_log(path, **options), truth, REFUSAL, field)
 
 
 def bad_options(rng, folder):

@@ -9,7 +9,7 @@ import osiris_jax as oj
 from fuzzing import ways
 from fuzzing.faults import INF, NAN
 from fuzzing.forms import REFUSAL, Case, episodes_of, pick, table_of
-from fuzzing.truth import NUM_ACTIONS, TEXT_IDS, draw
+from fuzzing.truth import ACTION_IDS, NUM_ACTIONS, TEXT_IDS, draw, draw_all
 
 
 def table_policy(change):
@@ -116,10 +116,10 @@ NAMED = {
 def bad_named_policy(rng, folder):
     """A log with text labels, and a policy that does not fit its names."""
     style = pick(rng, TEXT_IDS)
-    truth = dataclasses.replace(draw(rng, size=8), state_ids=TEXT_IDS[style],
-                                action_ids=("wait", "Drug|*", "drug"))  # fmt: skip
-    for number in range(5):  # every state and action is seen, so none may be missing
-        truth.states[number][:1], truth.actions[number][:1] = number, number % NUM_ACTIONS
+    # every state and action is seen, so the policy must know them all
+    truth = dataclasses.replace(
+        draw_all(rng), state_ids=TEXT_IDS[style], action_ids=ACTION_IDS["words"]
+    )
     path = folder / "log.parquet"
     table_of(truth, "behavior").to_parquet(path)
     what = pick(rng, NAMED)

@@ -20,6 +20,8 @@ TEXT_IDS = {
     "big integers as text": tuple(str(BIG + k) for k in range(5)),
     "escape characters": ESCAPES,
     "unicode": UNICODE,
+    "minus zero": ("0", "-0", "1", "2", "3"),
+    "long names": tuple("x" * 5000 + str(k) for k in range(5)),
 }
 INTEGER_IDS = {
     "dense": (0, 1, 2, 3, 4),
@@ -42,6 +44,11 @@ EPISODE_NAMES = {
     "beyond floats": lambda n: [2**53 + k for k in range(n)],
     "unsigned": lambda n: [2**63 + 2**62 + k for k in range(n)],
     "words": lambda n: [f"patient {k}" for k in range(n)],
+    "minus zero": lambda n: ["-0", *map(str, range(n - 1))],
+    "numbers and text": lambda n: [k // 2 if k % 2 else str(k // 2) for k in range(n)],
+    "trailing NULs": lambda n: ["a" + "\0" * k for k in range(n)],
+    "whole floats": lambda n: [float(k) for k in range(n)],
+    "floats": lambda n: [0.1 + k for k in range(n)],
     "big integers as text": lambda n: [str(BIG + k) for k in range(n)],
     "leading zeros": lambda n: ["7".rjust(k + 1, "0") for k in range(n)],
     "decimals as text": lambda n: ["1" if k == 0 else "1." + "0" * k for k in range(n)],
@@ -131,3 +138,11 @@ def draw(rng, *, size=None, long=False):
     coarse = rng.random() < 0.3
     rewards = [rng.normal(size=steps).round(0 if coarse else 12) for steps in lengths]
     return Truth(states, actions, rewards, behavior, target, names=tuple(range(len(lengths))))
+
+
+def draw_all(rng):
+    """A truth of eight episodes in which every state and every action occurs."""
+    truth = draw(rng, size=8)
+    for number in range(NUM_STATES):
+        truth.states[number][0], truth.actions[number][0] = number, number % NUM_ACTIONS
+    return truth

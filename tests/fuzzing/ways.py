@@ -187,15 +187,23 @@ def integer_table(truth, table, spare=0):
 
 def asked(truth, table, batch):
     """A function of the log's own integers or of the ids of its labels, as the library says."""
-    if truth.text_states:
+    if truth.text_states and batch.state_labels is not None:
         labels = enumerate(batch.state_labels)
         row_of = {number: truth.state_ids.index(label) for number, label in labels}
     else:
-        row_of = {label: index for index, label in enumerate(truth.state_ids)}
+        seen = {index for path in truth.states for index in path.tolist()}
+        row_of = {int(truth.state_ids[index]): index for index in seen}
     columns = list(range(NUM_ACTIONS))
     if truth.text_actions:
         columns = [truth.action_ids.index(label) for label in batch.action_labels]
     return lambda states: table[[row_of[int(s)] for s in np.asarray(states)]][:, columns]
+
+
+def with_strangers(truth, frame):
+    """The table with rows of states that the log never shows."""
+    names = ["stranger 0", "0stranger"] if truth.text_states else [123_456, 5_000_000]
+    more = pd.DataFrame(1 / frame.shape[1], index=names, columns=frame.columns)
+    return pd.concat([frame, more])
 
 
 def shuffled(rng, frame):
@@ -209,7 +217,7 @@ def policy_file(rng, truth, table, folder, *, named):
     if not named:
         np.savez(path, integer_table(truth, table))
         return path
-    frame = shuffled(rng, named_table(truth, table))
+    frame = shuffled(rng, with_strangers(truth, named_table(truth, table)))
     np.savez(path, table=frame.to_numpy(), states=np.array(list(frame.index)),
              actions=np.array(list(frame.columns)))  # fmt: skip
     return path
@@ -221,9 +229,8 @@ def policy_for(rng, truth, table, folder):
     # a function numbers the actions as the log does, so it can name only those the log shows
     if not truth.text_actions or len(np.unique(np.concatenate(truth.actions))) == NUM_ACTIONS:
         forms["function"] = lambda batch: asked(truth, table, batch)
-    if truth.text_states or truth.text_actions:
-        forms["DataFrame"] = lambda batch: shuffled(rng, named_table(truth, table))
-    elif max(truth.state_ids) < 1000:
+    forms["DataFrame"] = lambda batch: shuffled(rng, named_table(truth, table))
+    if not (truth.text_states or truth.text_actions) and max(truth.state_ids) < 1000:
         spare = int(rng.integers(3))
         forms["table"] = lambda batch: integer_table(truth, table, spare)
         forms["lists"] = lambda batch: integer_table(truth, table).tolist()
@@ -255,7 +262,8 @@ def by_policies(rng, truth, folder):
 def by_policy_file(rng, truth, folder):
     """`read_log(..., target="policy.npz")`."""
     path = save(rng, folder, csv_bytes(rng, table_of(truth, "behavior")), ".csv")
-    named = truth.text_states or truth.text_actions
+    named = truth.text_states or truth.text_actions or max(truth.state_ids) > 1000
+    named = named or rng.random() < 0.3
     policy = policy_file(rng, truth, truth.target, folder, named=named)
     name = f"read_log with a policy file{', by name' if named else ''}"
     return name, lambda: read(path, target=str(policy))

@@ -86,17 +86,19 @@ def run_commands(seed, count):
         os.chdir(name)
         try:
             lines = commands.draw_lines(seed, count, Path(name))
-            ended = [commands.run_here(line) for line in lines]
             outside = lines[3::OUTSIDE_EVERY]
-            ended += [commands.run_outside(line, Path(name)) for line in outside]
+            ended = []
+            for line in (*lines, *outside):
+                run = commands.run if len(ended) < len(lines) else commands.run_outside
+                ended.append(run(line, Path(name)))
+                if ended[-1].problem:
+                    failures += 1
+                    words = [word[:80] for word in line.arguments]
+                    print("FAILED", words, ended[-1].problem, sep="\n    ", flush=True)
             raw = commands.raw_escapes(Path(name))
         finally:
             os.chdir(home)
     codes = collections.Counter(end.code for end in ended)
-    for end in ended:
-        if end.problem:
-            failures += 1
-            print("FAILED", [word[:80] for word in end.line.arguments], end.problem, sep="\n    ")
     for file in raw:
         failures += 1
         print(f"FAILED raw escape bytes in {file}")

@@ -75,7 +75,7 @@ def test_what_would_not_fit_is_refused_before_anything_is_allocated(tmp_path):
 def test_bad_command_lines_end_with_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = commands.draw_lines(SEED, COMMANDS, tmp_path, good=False)
-    ended = [commands.run_here(line) for line in lines]
+    ended = [commands.run(line, tmp_path) for line in lines]
     assert not [(end.line.arguments, end.problem) for end in ended if end.problem]
     assert collections.Counter(end.code for end in ended)[2] > COMMANDS * 0.9
 

@@ -246,6 +246,14 @@ def filled(arguments, paths, out):
     return words if not writes or "--out" in words or "--help" in words else (*words, "--out", out)
 
 
+def run(line: Line, cwd: Path) -> Ended:
+    """Runs a command line here; in its own process if it might end this one.
+
+    Sizes that no array can have once made compiled code abort.
+    """
+    return run_outside(line, cwd) if HUGE in " ".join(line.arguments) else run_here(line)
+
+
 def run_here(line: Line) -> Ended:
     """Runs a command line in this process, through the function that the script calls."""
     from osiris_jax import cli

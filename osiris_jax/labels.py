@@ -13,7 +13,7 @@ Labels = tuple[str, ...] | tuple[int, ...]
 KEPT_BELOW = {"state": 4096, "action": 256}
 KEPT_TIMES = 4
 MOST_SHOWN = 8
-_PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def is_text(labels: Labels | None) -> bool:
@@ -56,7 +56,7 @@ def numbered(texts: Iterable[str]) -> tuple[np.ndarray, Labels]:
 
 
 def plain_integer(text: Any) -> bool:
-    """Whether the text is how an integer is written: "7", but neither "007" nor "7.0"."""
+    """Whether the text is how an integer is written: "7", but not "007", "7.0" or "-0"."""
     return _PLAIN_INTEGER.fullmatch(text) is not None
 
 

@@ -16,6 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array, lax
 
 from osiris_jax.files import read_arrays, write_arrays
+from osiris_jax.text import printable
 
 
 class MLP(nn.Module):
@@ -96,10 +97,12 @@ def load_network(path: str | Path) -> QNetwork:
             )
         ]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: not a Q-network, {error} is missing or odd") from None
+        raise ValueError(f"{printable(path)}: not a Q-network, {error} is missing or odd") from None
     for name, array in [("scale", scale), *flatten_dict(params, sep="/").items()]:
         if array.dtype.kind != "f":
-            raise ValueError(f"{path}: not a Q-network, {name} holds {array.dtype}, not numbers")
+            raise ValueError(
+                f"{printable(path)}: not a Q-network, {name} holds {array.dtype}, not numbers"
+            )
     if not all(fits):
-        raise ValueError(f"{path}: the layers do not fit each other: {sizes}")
+        raise ValueError(f"{printable(path)}: the layers do not fit each other: {sizes}")
     return QNetwork(params, scale, tuple(sizes[1:]))

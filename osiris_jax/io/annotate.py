@@ -13,7 +13,7 @@ from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.io.align import align
-from osiris_jax.io.ask import Answer, ask
+from osiris_jax.io.ask import Answer, ask, even_array
 from osiris_jax.io.build import to_batch
 from osiris_jax.io.columns import LARGEST_ID, Columns, place_by_lengths
 from osiris_jax.io.traced import refuse_traced
@@ -178,7 +178,7 @@ def with_states(
     refuse_traced("with_states", mask=batch.mask, observation=batch.observation)
     mask = np.asarray(batch.mask)
     observation = np.asarray(batch.require("observation", "with_states"))[mask]
-    cell = np.asarray(discretiser(jnp.asarray(observation)))
+    cell = even_array(discretiser(jnp.asarray(observation)), "discretiser")
     if cell.shape != observation.shape[:1] or cell.dtype.kind not in "iu":
         raise ValueError(
             f"discretiser: expected {len(observation)} integers, got "

@@ -20,6 +20,7 @@ from osiris_jax.io.columns import (
     suggest,
 )
 from osiris_jax.io.traced import refuse_traced
+from osiris_jax.text import printable
 
 
 def from_arrays(
@@ -57,7 +58,8 @@ def from_arrays(
     """
     unknown = fields.keys() - set(FIELDS)
     if unknown:
-        raise ValueError(f"{min(unknown)}: not a field; {suggest(min(unknown), FIELDS)}")
+        name = min(unknown)
+        raise ValueError(f"{printable(name)}: not a field; {suggest(name, FIELDS)}")
     if reward is None:
         raise ValueError("reward: missing")
     given = {"reward": reward, "action": action, **fields}

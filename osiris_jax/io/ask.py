@@ -83,10 +83,11 @@ def _called(
     log_probs = getattr(policy, "log_probs", None)
     if log_probs is not None:
         return Answer(np.exp(np.asarray(log_probs(inputs), np.float64)), None)
-    return Answer(_array(policy(inputs), name), None)
+    return Answer(even_array(policy(inputs), name), None)
 
 
-def _array(values: Any, name: str) -> np.ndarray:
+def even_array(values: Any, name: str) -> np.ndarray:
+    """What a user's function or table gave, as an array; the error names it."""
     try:
         return as_array(values)
     except ValueError:
@@ -111,7 +112,7 @@ def _as_table(policy: Any, name: str) -> _Table | None:
         axes = {"states": policy.index, "actions": policy.columns}
         named = {axis: read_labels(list(of), f"{name}: {axis}") for axis, of in axes.items()}
         return _Table(as_array(policy.to_numpy()), **named)
-    return None if callable(policy) else _Table(_array(policy, name), None, None)
+    return None if callable(policy) else _Table(even_array(policy, name), None, None)
 
 
 def read_labels(given: Sequence[Any], name: str) -> Labels:

@@ -19,6 +19,7 @@ from osiris_jax.io.columns import (
     place_by_lengths,
     suggest,
 )
+from osiris_jax.text import printable
 
 PLURALS = {"state": "states", "action": "actions", "reward": "rewards"}
 PLURALS |= {"observation": "observations"}
@@ -55,7 +56,9 @@ def from_episodes(
       >>> oj.from_episodes([{"states": [0, 1], "actions": [0, 1], "rewards": [0.0, 1.0],
       ...                    "behavior_prob": [0.5, 0.5], "target_prob": [0.9, 0.1]}])
     """
-    if not isinstance(episodes, Sequence | np.ndarray) or not len(episodes):
+    if isinstance(episodes, np.ndarray):
+        episodes = episodes.tolist()
+    if not isinstance(episodes, Sequence) or not len(episodes):
         raise ValueError("episodes: expected a list of at least one episode")
     keys = _common_keys(episodes)
     ragged = {
@@ -79,7 +82,9 @@ def _common_keys(episodes: Sequence[Mapping[str, Any]]) -> list[str]:
             raise ValueError(f"episodes: trajectory {i} is a {type(episode).__name__}, not a dict")
         for key in episode:
             if key not in KEYS:
-                raise ValueError(f"{key}: not a field, at trajectory {i}; {suggest(key, KEYS)}")
+                raise ValueError(
+                    f"{printable(key)}: not a field, at trajectory {i}; {suggest(key, KEYS)}"
+                )
         for key in episodes[0].keys() ^ episode.keys():
             lacking = i if key in episodes[0] else 0
             raise ValueError(f"{key}: missing at trajectory {lacking}, present at others")

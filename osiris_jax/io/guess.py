@@ -56,6 +56,8 @@ def choose_columns(
       ValueError: names the field and the columns that could be meant.
     """
     chosen: dict[str, str | tuple[str, ...]] = {}
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"columns: expected a dict of field and column, got {given!r:.80}")
     for field, columns in (given or {}).items():
         if field not in COLUMN_FIELDS:
             raise ValueError(f"columns: {field} is not a field; {suggest(field, COLUMN_FIELDS)}")

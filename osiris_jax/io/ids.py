@@ -116,14 +116,17 @@ def _distinct(column: np.ndarray) -> dict[Any, int]:
 
 
 def numbers_of(texts: Sequence[Any]) -> list[int | float | None]:
-    """The number that each text is; None for all where some are codes, or two are one number.
+    """The number that each text is; None for all where they are names.
 
     "7" is a number. "007" is a code, and beside it "7" is one too; "7" and "7.0" are names of
-    different things, for nothing says that they are the same.
+    different things, for nothing says that they are the same; and so are numbers that are all
+    beyond 64 bits.
     """
     values = [_number(text.strip()) for text in texts]
     known = [value for value in values if value is not None]
-    if any(_CODE.match(text.strip()) for text in texts) or len({*known}) < len(known):
+    huge = all(isinstance(value, int) and value > LARGEST for value in known)
+    codes = any(_CODE.match(text.strip()) for text in texts)
+    if codes or huge or len({*known}) < len(known):
         return [None] * len(texts)
     return values
 

@@ -15,7 +15,7 @@ from osiris_jax.io.guess import Say
 from osiris_jax.labels import Labels, is_text, shown
 from osiris_jax.options import given
 from osiris_jax.policies import EpsilonGreedy, Tabular
-from osiris_jax.text import one_line
+from osiris_jax.text import one_line, printable
 
 
 def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Tabular:
@@ -41,14 +41,12 @@ def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Ta
     table = arrays.get("table", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if table is None or table.ndim != 2 or table.dtype.kind not in "fiu":
         found = ", ".join(
-            f"{one_line(name)} {array.shape} of {array.dtype}" for name, array in arrays.items()
+            f"{name} {array.shape} of {array.dtype}" for name, array in arrays.items()
         )
-        raise ValueError(
-            f"{path}: expected a saved network, or a table of probabilities [state, action] "
-            f"called `table`; there is {found or 'nothing'}"
-        )
+        problem = f"{path}: expected a saved network, or a table of probabilities [state, action] "
+        raise ValueError(one_line(f"{problem}called `table`; there is {found or 'nothing'}"))
     labels = {
-        name: _labels(array, table.shape[axis], f"{path}: {name}")
+        name: _labels(array, table.shape[axis], f"{printable(path)}: {name}")
         for axis, name in enumerate(("states", "actions"))
         if (array := named.get(name)) is not None
     }
@@ -118,10 +116,12 @@ def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say:
     network: Any = opened.q
     width = len(network.scale)
     if batch.observation is None:
-        raise ValueError(f"{name}: the network in {policy} reads observations, the log has none")
+        raise ValueError(
+            f"{name}: the network in {printable(policy)} reads observations, the log has none"
+        )
     if batch.observation.shape[-1] != width:
         raise ValueError(
-            f"{name}: the network in {policy} reads {width} numbers, "
+            f"{name}: the network in {printable(policy)} reads {width} numbers, "
             f"an observation has {batch.observation.shape[-1]}"
         )
     order = ""

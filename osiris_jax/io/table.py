@@ -18,6 +18,8 @@ from osiris_jax.io.columns import (
     Place,
     check_numbers,
 )
+from osiris_jax.io.guess import listed
+from osiris_jax.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +72,7 @@ def from_dataframe(
             raise ValueError(f"{name}: missing column; there are {_listed(table)}")
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
-        raise ValueError(f"{twice}: this column appears twice")
+        raise ValueError(f"{printable(twice)}: this column appears twice")
     fields = {
         field: numbers(table[field])
         for field in (*INTEGER_FIELDS, *FLOAT_FIELDS, *FLAG_FIELDS)
@@ -154,7 +156,7 @@ def _check_floats(episode: Any, name: str) -> None:
 
 
 def _listed(table: pd.DataFrame) -> str:
-    return ", ".join(map(str, table.columns)) or "none"
+    return listed([printable(name) for name in table.columns])
 
 
 def numbers(series: Any) -> np.ndarray:

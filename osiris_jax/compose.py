@@ -56,7 +56,7 @@ def test_for(estimator: Estimator, test: str) -> Callable[..., Any]:
     Raises:
       ValueError: the test is unknown, or has no form by lag; there are no ratios to omit.
     """
-    if test not in RELEVANCE:
+    if not isinstance(test, str) or test not in RELEVANCE:
         raise ValueError(f"relevance: {test!r} is unknown; there are {', '.join(RELEVANCE)}")
     if estimator == "dm":
         raise ValueError("relevance: `dm` uses no ratios, so there are none to omit")

@@ -222,6 +222,8 @@ def plan_use(
       options: further options, each of the estimator, the test or the choice.
     """
     check_batch(batch)
+    if common["key"] is not None:
+        traced("key", common["key"], batch.dtype)
     if use.estimator not in WITHOUT_RATIOS or use.relevance is not None:
         batch.require("log_ratio", f"the estimator `{name_of(use.estimator)}`")
     refuse_unknown(options, use.functions)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from osiris_jax.text import printable
+
 Labels = tuple[str, ...] | tuple[int, ...]
 
 KEPT_BELOW = {"state": 4096, "action": 256}
@@ -83,8 +85,4 @@ def _with_rest(first: list[str], labels: Sequence[Any]) -> str:
 
 def _plain(label: Any) -> str:
     """What a terminal would act on is escaped, and what is long is cut."""
-    text = "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
-        for sign in str(label)[:40]
-    )
-    return text + "..." * (len(str(label)) > 40)
+    return printable(str(label)[:40]) + "..." * (len(str(label)) > 40)

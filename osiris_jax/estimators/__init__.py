@@ -5,7 +5,7 @@ log-ratios are an argument of their own so that any estimator can be given some 
 zero: that is OSIRIS. To add one, write the function and add its line here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from osiris_jax.compiled import watched
@@ -58,6 +58,18 @@ def as_defined(estimator: str | Callable[..., Any]) -> bool:
     return isinstance(estimator, str) and ESTIMATORS[estimator] is _AS_DEFINED.get(estimator)
 
 
+def names_of(estimators: Any) -> tuple[str, ...]:
+    """One name or several as a tuple, each once."""
+    names = (estimators,) if isinstance(estimators, str) else estimators
+    if not isinstance(names, Sequence):
+        raise ValueError(f"estimators: expected a name or several, got {estimators!r}")
+    if not names:
+        raise ValueError("estimators: none given")
+    for name in names:
+        parse_name(name)
+    return tuple(dict.fromkeys(names))
+
+
 def parse_name(name: Any) -> tuple[str, bool]:
     """The registry name behind what a user types, and whether it asks for omission.
 
@@ -80,4 +92,4 @@ def parse_name(name: Any) -> tuple[str, bool]:
     return plain, omits
 
 
-__all__ = ["ESTIMATORS", "as_defined", "function_of", "name_of", "parse_name"]
+__all__ = ["ESTIMATORS", "as_defined", "function_of", "name_of", "names_of", "parse_name"]

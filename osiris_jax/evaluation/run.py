@@ -11,7 +11,7 @@ from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.estimate import Plan, check_batch
-from osiris_jax.estimators import parse_name
+from osiris_jax.estimators import names_of, parse_name
 from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, graver, judge
 from osiris_jax.evaluation.levels import by_level
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
@@ -135,10 +135,7 @@ def evaluate(
 def _labels(batch: TrajectoryBatch, estimators: Any) -> tuple[tuple[str, ...], list[str]]:
     """The estimators wanted, or all that the log allows."""
     if estimators is not None:
-        names = (estimators,) if isinstance(estimators, str) else tuple(estimators)
-        if not names:
-            raise ValueError("estimators: none given")
-        return tuple(dict.fromkeys(names)), []
+        return names_of(estimators), []
     if batch.state is not None:
         return DEFAULT_ESTIMATORS, []
     plain = tuple(name for name in DEFAULT_ESTIMATORS if not parse_name(name)[1])

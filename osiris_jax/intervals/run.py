@@ -13,7 +13,7 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.compiled import compiled
 from osiris_jax.estimate import Plan, check_batch, follow, plan_use
-from osiris_jax.estimators import parse_name
+from osiris_jax.estimators import names_of, parse_name
 from osiris_jax.intervals import checks
 from osiris_jax.intervals.exact import terms_of
 from osiris_jax.intervals.forms import (
@@ -122,9 +122,7 @@ def intervals(
       >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)
       >>> found["osirwis"].value, found["osirwis"].intervals["bca"]
     """
-    labels = (estimators,) if isinstance(estimators, str) else tuple(estimators)
-    if not labels:
-        raise ValueError("estimators: none given")
+    labels = names_of(estimators)
     wanted = checks.check_methods(methods)
     check_batch(batch)
     check_numbers(confidence, resamples, memory)

@@ -13,7 +13,7 @@ Labels = tuple[str, ...] | tuple[int, ...]
 KEPT_BELOW = {"state": 4096, "action": 256}
 KEPT_TIMES = 4
 MOST_SHOWN = 8
-_PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def is_text(labels: Labels | None) -> bool:

@@ -63,8 +63,6 @@ def to_batch(
     check_policies(columns, checked)
     batch = _padded(columns, checked, state, action, float_type, padded)
     return batch.replace(
-        num_states=state.number,
-        num_actions=action.number,
         state_labels=state.labels,
         action_labels=action.labels,
         truncated=last_flags(columns, "truncated"),
@@ -108,6 +106,8 @@ def _padded(
         behavior_probs=pad(checked.get("behavior_probs")),
         behavior_log_prob=pad(behavior),
         target_log_prob=pad(target) if only_hint else None,
+        num_states=state.number,
+        num_actions=action.number,
     )
 
 

@@ -114,6 +114,7 @@ def test_a_number_of_ids_that_is_given_stays():
     ("state", "message"),
     [
         (float(2**54), "state: .* is too large an id at trajectory"),  # may be its neighbour
+        (float(2**53), "state: 9007199254740992.0 is too large an id at trajectory"),
         (2**63, "state: 9223372036854775808 is too large an id at trajectory"),
         ("1" + "0" * 30, "state: 1000000.* is too large an id at trajectory"),
     ],

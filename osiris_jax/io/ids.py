@@ -14,7 +14,7 @@ from osiris_jax.io.columns import LARGEST_ID, Columns, check_numbers
 from osiris_jax.labels import Labels
 
 LARGEST = 2**63 - 1
-LARGEST_FLOAT = 2**53  # above it floats skip integers, so that two ids may have become one
+LARGEST_FLOAT = 2**53 - 1  # above it floats skip integers, so that two ids may have become one
 LONGEST = 400  # digits; a longer one is too large for a float too
 WORDS = {"true": 1, "false": 0}
 _CODE = re.compile(r"[+-]?0[0-9]|\+")

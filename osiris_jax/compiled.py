@@ -2,8 +2,8 @@
 
 A kernel looks its functions up by name while it is traced, so the functions behind all names are
 part of the key: what is registered anew under an old name is compiled anew. And compiled code is
-memory that Linux counts in pieces, 65,530 for a process, over a hundred of which a kernel takes:
-after some hundred kernels all are forgotten, so that a process may see any number of shapes.
+memory that Linux counts in pieces, 65,530 for a process, hundreds of which a kernel takes:
+after a hundred kernels all are forgotten, so that a process may see any number of shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import jax
 
-MOST_PROGRAMS = 160
+MOST_PROGRAMS = 96
 _REGISTRIES: list[dict[str, Any]] = []
 _EVERY: weakref.WeakSet[Compiled] = weakref.WeakSet()
 

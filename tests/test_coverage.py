@@ -234,7 +234,7 @@ def test_the_command_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path)
         (("--estimators", "iss"), "estimator: 'iss' is unknown"),
         (("--methods", "z"), "methods: 'z' is unknown"),
         (("--sizes", "a"), "sizes: expected integers"),
-        (("--alpha", "best"), "alphas: expected numbers"),
+        (("--alpha", "best"), "alpha: expected numbers"),
         (("--confidence", "2"), "confidence: must be in (0, 1)"),
         (("--threshold", "0.3"), "threshold: only for relevance"),
     ],

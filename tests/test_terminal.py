@@ -154,6 +154,7 @@ def test_ctrl_c_ends_evaluate_at_once(swallowed):
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
+    time.sleep(0.5)  # so that it comes inside the loop
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     try:

@@ -83,7 +83,7 @@ def render(evaluation: Evaluation, about: About | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=lambda shown: printable(shown) if isinstance(shown, str) else shown,
+        finalize=lambda shown: printable(shown) if type(shown) is str else shown,  # not markup
     )
     return kind.from_string(source).render(page(evaluation, about))
 

@@ -143,10 +143,10 @@ def _least_width(cells: Sequence[str], of_words: bool) -> int:
 
 
 def _widened(part: dict[int, int], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """The room that is left given to the columns, from the last, until they suffice."""
+    """The room that is left given to the columns, first to those that lack least."""
     widths = dict(part)
-    for column in reversed(part):
-        wanted = max(map(cell_len, cells[column]))
+    lacking = {column: max(map(cell_len, cells[column])) - part[column] for column in part}
+    for column in sorted(part, key=lambda column: lacking[column]):
         room = max(0, width - _total(widths))
-        widths[column] += min(room, max(0, wanted - widths[column]))
+        widths[column] += min(room, max(0, lacking[column]))
     return widths

@@ -293,7 +293,7 @@ def test_trials_may_be_raised_to_the_same_result(study, tmp_path):
     }
     assert found.rows == fresh.rows
     assert [row["trials"] for row in found.rows] == [85, 85]
-    with pytest.raises(ValueError, match="holds 85 trials, which can be raised and not lowered"):
+    with pytest.raises(ValueError, match="differs in trials: 85 cannot be lowered to 70"):
         few.run(out=tmp_path / "raised")
 
 

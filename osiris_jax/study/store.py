@@ -252,8 +252,8 @@ def open_folder(study: Plan, folder: Path, default_chunk_size: int) -> FolderSto
         if different == ["trials"] and isinstance(known["trials"], int):
             if known["trials"] > study.trials:
                 raise ValueError(
-                    f"{folder}: holds {known['trials']} trials, which can be raised and not "
-                    f"lowered to {study.trials}; choose another folder"
+                    f"{folder}: holds another study, which differs in trials: {known['trials']} "
+                    f"cannot be lowered to {study.trials}; choose another folder"
                 )
             return FolderStore(study, chunk_size, folder, known["trials"])
         if different:

@@ -1,7 +1,6 @@
 """Policies and Q-functions as plain Python functions, wherever policies are taken."""
 
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -155,12 +154,3 @@ def test_what_checks_values_says_so_under_jit(name):
         ValueError, match=rf"is being traced .* {name} .* TrajectoryBatch\(\.\.\.\)"
     ):
         jax.jit(value)(batch)
-
-
-def test_the_page_on_jit_runs_as_printed():
-    page = (Path(__file__).parent.parent / "docs" / "under-jit.md").read_text()
-    found = {}
-    exec(page.split("```python\n")[1].split("```")[0], found)
-    batch = found["batch"]
-    value = found["value"](batch.reward, batch.log_ratio)
-    np.testing.assert_allclose(value, oj.estimate(batch, "wis"), rtol=1e-6)

@@ -69,7 +69,7 @@ BAD = {
     "--target": ["missing.npz", "", ".", TEXT[0]],
     "--behavior": ["missing.npz", "", ".", "nope"],
     "--compare": ["missing.npz", "", "nope"],
-    "--out": ["/dev/null", "/proc/nothing/here", "\0"],
+    "--out": ["/dev/null", "/dev/null/x", "\0"],
     "--colour": ["red"],
 }
 OPTIONS = {

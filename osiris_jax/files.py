@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from osiris_jax.memory import check_fits, in_words
-from osiris_jax.text import one_line
+from osiris_jax.text import one_line, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +81,13 @@ def _is_running(process: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def check_folder(out: Path) -> None:
+    """Raises a ValueError if the folder could never be made, before anything is computed for it."""
+    for place in (out, *out.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"out: {printable(place)} is a file, expected a folder")
 
 
 def write_text(path: str | Path, text: str) -> Path:

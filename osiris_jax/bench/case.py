@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from osiris_jax.study.checks import MOST_TRIALS
+
 TOLERANCE = 1e-8
 
 
@@ -26,7 +28,7 @@ class Settings:
     dtype: str = "float32"
 
     def __post_init__(self):
-        if self.trials is not None and self.trials < 1:
+        if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
             raise ValueError(f"trials: expected a positive number, got {self.trials}")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")

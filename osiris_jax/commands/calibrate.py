@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.files import write_text
+from osiris_jax.files import check_folder, write_text
 from osiris_jax.study.calibration import Calibration
 from osiris_jax.terminal import markdown, print_table, say, stages
 
@@ -17,6 +17,7 @@ def calibrate(calibration: Calibration, out: Path) -> None:
     """Runs, prints, writes the table and the picture."""
     from osiris_jax import plots
 
+    check_folder(out)
     with stages() as progress:
         rows = calibration.run(progress)
     shown = [table_row(row) for row in rows]

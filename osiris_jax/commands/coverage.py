@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.files import write_text
+from osiris_jax.files import check_folder, write_text
 from osiris_jax.study.coverage import Coverage
 from osiris_jax.terminal import markdown, print_table, say, stages
 
@@ -28,6 +28,7 @@ def coverage(study: Coverage, out: Path) -> None:
     """Runs, prints, writes the table and the picture."""
     from osiris_jax import plots
 
+    check_folder(out)
     with stages() as progress:
         rows = study.run(progress)
     shown = [table_row(row) for row in rows]

@@ -15,7 +15,7 @@ from osiris_jax.behavior.fit import METHODS as FITS
 from osiris_jax.evaluation import Evaluation, evaluate
 from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER, reasons
 from osiris_jax.evaluation.run import BEHAVIOR
-from osiris_jax.files import write_text
+from osiris_jax.files import check_folder, write_text
 from osiris_jax.io import Log, load_log
 from osiris_jax.io.policy_files import is_network, with_given_policies
 from osiris_jax.options import ALPHA, EPSILON, RELEVANCE, RESAMPLES, WEIGHTING, default, given
@@ -81,8 +81,7 @@ def evaluate_log(request: Request) -> None:
     from osiris_jax.evaluation.pictures import draw
     from osiris_jax.evaluation.report import About, render
 
-    if request.out.exists() and not request.out.is_dir():
-        raise ValueError(f"out: {request.out} is a file, expected a folder")
+    check_folder(request.out)
     ready = prepare(request)
     other = compared(ready.batch, request)
     with stages() as progress:

@@ -10,6 +10,8 @@ from osiris_jax.files import write_text
 from osiris_jax.networks import save_network
 from osiris_jax.terminal import print_table, say, stages
 
+MOST = 10**9
+
 
 def train(world: str, seed: int, runs: int | None, updates: int | None, out: Path) -> None:
     """Trains, selects, evaluates on fresh episodes, writes everything into one folder."""
@@ -18,8 +20,8 @@ def train(world: str, seed: int, runs: int | None, updates: int | None, out: Pat
     if world not in training.RECIPES:
         raise ValueError(f"world: {world!r} has no recipe; there are {', '.join(training.RECIPES)}")
     for name, value in (("runs", runs), ("updates", updates)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: expected a positive number, got {value}")
+        if value is not None and not 1 <= value <= MOST:
+            raise ValueError(f"{name}: expected a positive number up to {MOST}, got {value}")
     options = {"runs": runs, "updates": updates}
     with stages() as progress:
         found = training.RECIPES[world](

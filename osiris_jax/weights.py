@@ -206,9 +206,8 @@ def verdicts(
     found.append(_of_mean(whole))
     found.append(Verdict(FINE, f"the largest weight is {100 * weights.largest_share:.3g} % of all"))
     if weights.tail_index is not None:
-        k = weights.tail_index
-        meaning = "their squares may have no mean" if k >= 0.5 else "their squares have a mean"
-        found.append(Verdict(FINE, f"tail index of the weights {k:.2f}: {meaning}"))
+        text = f"tail index of the weights {weights.tail_index:.2f}, which decides nothing: "
+        found.append(Verdict(FINE, text + "above 0.5 their squares may have no mean"))
     if supported is not None and supported.mass > 0:
         reason = (
             f"{100 * supported.mass:.2g} % of what the target does, the behaviour never does "

@@ -13,7 +13,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.behavior import BehaviorFit, fit_behavior
 from osiris_jax.behavior.fit import METHODS as FITS
 from osiris_jax.evaluation import Evaluation, evaluate
-from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER, reasons
+from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER
 from osiris_jax.evaluation.run import BEHAVIOR
 from osiris_jax.files import check_folder, write_text
 from osiris_jax.io import Log, load_log
@@ -21,7 +21,6 @@ from osiris_jax.io.policy_files import is_network, with_given_policies
 from osiris_jax.options import ALPHA, EPSILON, RELEVANCE, RESAMPLES, WEIGHTING, default, given
 from osiris_jax.terminal import markdown, print_table, say, stages
 from osiris_jax.text import literal, printable
-from osiris_jax.weights import FINE
 
 AUTO_FIT = "auto"
 NEED_NO_TARGET = {"mc"}
@@ -195,9 +194,8 @@ def show(found: Evaluation, request: Request) -> None:
         f"steps, {100 * request.confidence:g} % {found.main.interval[0]} intervals"
     )
     print_table(title, HEADER, found.lines())
-    for row in found.rows:
-        if row.verdict != FINE:
-            say(f"{row.estimator}: {row.verdict}: {'; '.join(reasons(row))}")
+    for line in found.doubts():
+        say(line)
     if found.differences:
         caption = f"difference: the target less {_name_of(request.compare)}"
         print_table(caption, DIFFERENCE_HEADER, found.difference_lines())

@@ -23,10 +23,7 @@ MEANINGS = {
 }
 MAIN_METHOD = "percentile"
 ROUNDING = 1e-6
-HEADER = [
-    *("estimator", "value", "interval", "error", "undef."),
-    *("eff. size", "largest", "mean weight", "verdict"),
-]
+HEADER = ["estimator", "value", "interval", "error", "eff. size", "mean weight", "verdict"]
 OF_WEIGHTS = {
     "effective_size": "effective_size",
     "largest_share": "largest_share",
@@ -221,6 +218,15 @@ class Evaluation:
         """The differences as text, under `DIFFERENCE_HEADER`."""
         return [difference_text(difference) for difference in self.differences]
 
+    def doubts(self) -> list[str]:
+        """A line for each verdict that is not fine, with its reasons; alike ones share a line."""
+        alike: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.verdict != FINE:
+                text = f"{row.verdict}: {'; '.join(reasons(row))}"
+                alike.setdefault(text, []).append(row.estimator)
+        return [f"{', '.join(names)}: {text}" for text, names in alike.items()]
+
     def summary(self) -> dict[str, Any]:
         """Everything but the arrays by trajectory, of plain types; what is not finite is None."""
         curve = self.curve
@@ -253,11 +259,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         parts = [aligned(HEADER, self.lines())]
-        parts += [
-            f"{row.estimator}: {row.verdict}: {'; '.join(reasons(row))}"
-            for row in self.rows
-            if row.verdict != FINE
-        ]
+        parts += self.doubts()
         if self.differences:
             parts += ["", aligned(DIFFERENCE_HEADER, self.difference_lines())]
         return "\n".join([*parts, *(f"note: {note}" for note in self.notes)])
@@ -272,13 +274,10 @@ def row_text(row: Row) -> list[str]:
     """A row as text, under `HEADER`."""
     _, (low, high) = row.interval
     cells = [row.label, number(row.value), span(low, high), number(row.standard_error, 3)]
-    cells.append(str(row.undefined))
     if row.weights is None:
-        return [*cells, "-", "-", "-", row.verdict]
-    of = row.weights
-    share = "-" if math.isnan(of.largest_share) else f"{100 * of.largest_share:.3g} %"
-    sizes = [f"{of.effective_size:,.4g}", share, with_error(of.mean, of.mean_error)]
-    return [*cells, *sizes, row.verdict]
+        return [*cells, "-", "-", row.verdict]
+    mean = with_error(row.weights.mean, row.weights.mean_error)
+    return [*cells, f"{row.weights.effective_size:,.4g}", mean, row.verdict]
 
 
 def difference_text(found: Difference) -> list[str]:

@@ -143,10 +143,10 @@ def _least_width(cells: Sequence[str], of_words: bool) -> int:
 
 
 def _widened(part: dict[int, int], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """The room that is left given to the columns, first to those that lack least."""
+    """The room that is left shared by the columns that lack some, none given more than it lacks."""
     widths = dict(part)
     lacking = {column: max(map(cell_len, cells[column])) - part[column] for column in part}
-    for column in sorted(part, key=lambda column: lacking[column]):
-        room = max(0, width - _total(widths))
-        widths[column] += min(room, max(0, lacking[column]))
+    for number, column in enumerate(sorted(part, key=lambda column: lacking[column])):
+        share = max(0, width - _total(widths)) // (len(part) - number)
+        widths[column] += min(share, max(0, lacking[column]))
     return widths

@@ -313,7 +313,7 @@ def test_an_infinite_threshold_is_mc(test, seed, float_type):
 
 @every_threshold
 def test_a_threshold_keeps_what_is_above_it(test, double):
-    batch, options = make(3), TEST_OPTIONS.get(test, {})
+    batch, options = make(3), {"weighting": "to-go"} | TEST_OPTIONS.get(test, {})
     found = oj.relevance_pvalues(batch, test, **options)
     levels = np.array([0.0, *found])
     actual = oj.estimate(batch, "is", relevance=test, threshold=levels, **options)

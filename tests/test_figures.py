@@ -53,7 +53,7 @@ def slow_map(trial, protocol, alpha):
     if protocol == "published":
         pvalues = oracle_published.pvalues_published(trial, NUM_STATES)
         return oracle_published.keep_map_published(pvalues, alpha)
-    return oracle.keep_map(oracle.pvalues(trial, NUM_STATES), alpha)
+    return oracle.keep_map(oracle.pvalues(trial, NUM_STATES, weighting="to-go"), alpha)
 
 
 def slow_maps(trials, protocol):

@@ -26,7 +26,9 @@ def test_returns_that_float32_cannot_tell_apart(method):
     batch = one_step(np.full(20_000, 1e6 + 0.03))
     assert float(batch.reward[0, 0]) == 1e6
     for name in ("mc", "is", "pdis"):
-        bounds = {"return_bounds": (1e6, 1e6 + 1), "weight_bound": 1.0}
+        bounds = {"return_bounds": (1e6, 1e6 + 1)}
+        if name != "mc" and method != "hcope":
+            bounds["weight_bound"] = 1.0
         if name == "pdis":
             bounds["return_bounds"] = (0.0, 1e6 + 1)
         low, high = oj.intervals(batch, name, methods=method, **bounds)[name].intervals[method]

@@ -25,7 +25,7 @@ SIZE, RESAMPLES, DISCOUNT, ALPHA = 7, 9, 0.9, 0.4
 BY_COUNTS = ("mc", "is", "wis", "pdis", "cwpdis", "phwis", "osiris-is", "osiris-wis")
 OMITTING = ("osiris-is", "osiris-wis", "osiris-phwis", "osiris-mc")
 SETTINGS = {"alpha": default(ALPHA), "threshold": None, "discount": DISCOUNT, "key": None}
-SETTINGS |= {"weighting": default("to-go"), "ddof": default(1)}
+SETTINGS |= {"weighting": default("none"), "ddof": default(1)}
 
 
 def load(data, **kind):
@@ -226,7 +226,7 @@ def test_doubt_is_seen(double, kind):
             traj["rewards"][-1] = 1e8 * (number >= 130) + traj["log_ratio"][0] * (1 + number / 260)
         else:
             traj["log_ratio"][-1] = 700 if number == 0 else -0.1
-    found = engine(data, OMITTING[:1])
+    found = engine(data, OMITTING[:1], weighting="to-go")
     assert (found.prepared.by_state.found.column_group < 2 * NUM_STATES).sum() > 0
     everything = np.arange(len(data))[None]
     assert pvalues(found, everything)[1]

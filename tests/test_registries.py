@@ -109,5 +109,5 @@ def test_a_function_in_place_of_a_name(double):
 
 @pytest.mark.parametrize("estimator", [["wis"], None, 3])
 def test_what_is_neither_a_name_nor_a_function_is_refused(estimator):
-    with pytest.raises(ValueError, match=r"^estimator: expected a name"):
+    with pytest.raises(ValueError, match=r"^estimator: expected one name"):
         oj.estimate(batch_of(), estimator)

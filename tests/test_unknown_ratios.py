@@ -12,7 +12,7 @@ from osiris_jax import masked
 from osiris_jax.estimators import WITHOUT_RATIOS
 from osiris_jax.intervals.forms import BY_COUNTS
 from osiris_jax.intervals.run import Engine, plan_all
-from osiris_jax.options import keywords
+from osiris_jax.options import default, keywords
 
 SIZE, SEED = 6, 4
 # `dm` has no ratios, and `stepwise-dr` never omits that of Q-hat
@@ -108,8 +108,8 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
     """The forms by counts agree with estimates of gathered trajectories."""
     batch, (row, _) = spoiled("after a zero", np.nan)
     names = [n if relevance is None else f"osiris-{n}" for n in BY_COUNTS]
-    settings = {"alpha": 0.5, "threshold": None, "discount": 0.9, "key": jax.random.key(0)}
-    settings |= {"weighting": "none", "ddof": 1}
+    settings = {"alpha": default(0.5), "threshold": None, "discount": 0.9}
+    settings |= {"weighting": default("none"), "ddof": default(1), "key": jax.random.key(0)}
     options = {"keep": np.arange(NUM_STATES) < NUM_STATES - 1} if relevance == "oracle" else {}
     plans = plan_all(batch, names, relevance, settings, options)
     others = [i for i in range(SIZE) if i != row]
@@ -119,7 +119,7 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
         for number, of_resample in enumerate(rows):
             gathered = jax.tree.map(lambda x, own=of_resample: x[own], batch)
             own = {"relevance": relevance} | options if relevance else {}
-            own |= {"weighting": "none", "alpha": 0.5} if relevance else {}
+            own |= {"alpha": 0.5} if relevance else {}
             expected = oj.estimate(gathered, label, discount=0.9, **own)
             np.testing.assert_allclose(values[number], expected, rtol=1e-9, err_msg=label)
         assert np.isfinite(values[0]), label

@@ -44,7 +44,7 @@ READS = {
     "welch": _STATES,
     "smirnov": _STATES,
     "effect": _STATES,
-    "nn-q": (*_STATES, "action"),
+    "nn-q": ("reward", "mask", "state", "action"),
 }
 RECORDED = ("reward", "mask", "log_ratio", "state", "action")
 STUDIED = ("reward", "mask", "log_ratio", "state")

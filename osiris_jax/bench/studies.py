@@ -14,6 +14,7 @@ from osiris_jax.bench import data, rivals, roofline
 from osiris_jax.bench.case import Case, Place, Rival, Settings, Work
 from osiris_jax.bench.cases import ALPHAS, GRIDWORLD, NUMPY
 from osiris_jax.bench.harness import cores
+from osiris_jax.options import default
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import ON_POLICY, Study
 from osiris_jax.study.run import compute
@@ -48,7 +49,7 @@ def _rollout(settings: Settings, name: str, trials: int) -> Case:
 
 def study_of(settings: Settings, **fields: Any) -> Study:
     """The whole Dilly-Dallying pipeline, with some fields changed."""
-    usual = {"world": GRIDWORLD, "alphas": ALPHAS}
+    usual: dict[str, Any] = {"world": GRIDWORLD, "alphas": default(ALPHAS)}
     usual["estimators"] = settings.size(PIPELINE, ("is", "wis", "osirwis"))
     return Study(**{**usual, "dtype": settings.dtype, **fields})
 

@@ -58,6 +58,7 @@ def summary(out):
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
 def test_a_log_becomes_a_table_pictures_and_a_report(name, tmp_path, monkeypatch, capsys):
     table, path, out = log(), tmp_path / name, tmp_path / "out"
+    monkeypatch.setenv("COLUMNS", "200")
     table.to_csv(path, index=False) if name == "log.csv" else table.to_parquet(path)
     code, printed, problem = run(
         monkeypatch, capsys, path, "--columns", "state=ward", *QUICK, "--seed", "3", "--out", out

@@ -15,7 +15,7 @@ import numpy as np
 from jax import random
 
 import osiris_jax as oj
-from osiris_jax.rollout import outcomes, record
+from osiris_jax.worlds.rollout import outcomes, record
 
 RUNS = 3
 

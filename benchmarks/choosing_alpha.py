@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.commands.study import with_error
-from osiris_jax.terminal import markdown
+from osiris_jax.cli.study import with_error
+from osiris_jax.core.terminal import markdown
 
 OMITTING = ("osiris", "osirwis")
 

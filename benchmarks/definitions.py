@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import osiris_jax as oj
-from osiris_jax import compose
 from osiris_jax.bench import data
 from osiris_jax.bench.harness import load, measure
 from osiris_jax.estimators import ESTIMATORS
+from osiris_jax.pipeline import compose
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 oracle = importlib.import_module("oracle")

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 import osiris_jax as oj
-from osiris_jax import compiled
+from osiris_jax.core import compiled
 
 LOGS = 100
 

@@ -25,7 +25,7 @@ import pandas as pd
 from verdict_logs import ACTIONS, KINDS, LOGS_OF_A_KIND, STATES, draw_log
 
 import osiris_jax as oj
-from osiris_jax.weights import SEVERITY
+from osiris_jax.inference.weights import SEVERITY
 
 ESTIMATORS = ("osirwis", "wis")
 MEASURES = {"|error|": 1, "in standard errors": 1, "intervals that hold": -1}

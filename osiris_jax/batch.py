@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 
-from osiris_jax.labels import Labels, shown
+from osiris_jax.core.labels import Labels, shown
 
 STATIC = ("num_states", "num_actions")
 OUTSIDE = ("state_labels", "action_labels", "groups", "truncated", "fitted", "all_actions")
@@ -309,3 +309,13 @@ def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
 def pad_states(batch: TrajectoryBatch) -> TrajectoryBatch:
     """States that no trajectory visits added, to a bucket: nearby numbers share a compilation."""
     return batch.replace(num_states=bucket_length(batch.num_states)) if batch.num_states else batch
+
+
+def log_ratio_of(target: np.ndarray, behavior: np.ndarray, float_type: np.dtype) -> np.ndarray:
+    """log pi_e - log pi_b, exactly 0 where rounding alone keeps the two apart.
+
+    Relevance tests split on the sign, and a log's probabilities may have been rounded differently.
+    """
+    difference = target - behavior
+    rounding = np.finfo(float_type).eps * (1 + np.abs(behavior))
+    return np.where(np.abs(difference) <= rounding, 0.0, difference)

@@ -13,12 +13,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from osiris_jax.files import write_whole
+from osiris_jax.core.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from osiris_jax.envs.gridworld import GridWorld
+    from osiris_jax.worlds.gridworld import GridWorld
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
 COLUMN, WIDE = 3.5, 7.0

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from datasets import VARIANTS, random_map
 
 import osiris_jax as oj
-from osiris_jax import compose
-from osiris_jax.options import keywords
+from osiris_jax.core.options import keywords
+from osiris_jax.pipeline import compose
 
 TESTS = sorted(oj.RELEVANCE)
 TEST_OPTIONS = {

@@ -14,8 +14,9 @@ import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
-CHECKED = ("masked", "stats", "empirical", "qhat", "relevance", "estimators", "selection")
-CHECKED += ("intervals.welch", "intervals.forms", "intervals.resampling", "paper")
+CHECKED = ("core.masked", "stats", "models.empirical", "models.qhat", "models.tabular")
+CHECKED += ("models.neural", "models.layers", "relevance", "estimators", "pipeline.selection")
+CHECKED += ("inference.welch", "inference.forms", "inference.resampling", "paper")
 install_import_hook([f"osiris_jax.{name}" for name in CHECKED], "beartype.beartype")
 
 settings.register_profile(

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import osiris_jax as oj
-from osiris_jax.options import keywords
+from osiris_jax.core.options import keywords
 
 GOLDEN = Path(__file__).parent / "golden"
 NUM_STATES = 5

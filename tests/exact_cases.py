@@ -6,8 +6,8 @@ from functools import cache
 import enumeration
 import numpy as np
 
-from osiris_jax.envs import make
-from osiris_jax.envs.tabular import TabularWorld
+from osiris_jax.worlds import make
+from osiris_jax.worlds.tabular import TabularWorld
 
 SEEDS = range(30)
 COVERED = [seed for seed in SEEDS if enumeration.random_mdp(seed).covered]

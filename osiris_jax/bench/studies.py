@@ -14,7 +14,7 @@ from osiris_jax.bench import data, rivals, roofline
 from osiris_jax.bench.case import Case, Place, Rival, Settings, Work
 from osiris_jax.bench.cases import ALPHAS, GRIDWORLD, NUMPY
 from osiris_jax.bench.harness import cores
-from osiris_jax.options import default
+from osiris_jax.core.options import default
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import ON_POLICY, Study
 from osiris_jax.study.run import compute

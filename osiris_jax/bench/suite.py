@@ -15,7 +15,7 @@ import jax
 from osiris_jax.bench import cases, roofline, scaling, studies
 from osiris_jax.bench.case import TOLERANCE, Case, Rival, Settings
 from osiris_jax.bench.harness import difference, load, machine, measure
-from osiris_jax.io.columns import suggest
+from osiris_jax.data.columns import suggest
 
 GROUPS: dict[str, Callable[[Settings], list[Case]]] = {
     "pipeline": studies.pipeline,

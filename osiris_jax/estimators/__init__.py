@@ -8,7 +8,7 @@ zero: that is OSIRIS. To add one, write the function and add its line here.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from osiris_jax.compiled import watched
+from osiris_jax.core.compiled import watched
 from osiris_jax.estimators.conditional import rcis
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.incremental import incris

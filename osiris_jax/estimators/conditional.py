@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
 
 FOLDS = 5

@@ -10,10 +10,10 @@ from jax import Array
 from jax.scipy.special import xlogy
 from jaxtyping import Float
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
-from osiris_jax.qhat import step_values
+from osiris_jax.models.qhat import step_values
 
 
 @with_headroom

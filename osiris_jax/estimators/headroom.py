@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 
 _LIKE_REWARDS = ("q", "q_steps")
 

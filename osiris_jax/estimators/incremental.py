@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
 
 ROW_BLOCK = 128

@@ -12,10 +12,10 @@ from jax import Array, lax
 from jax.scipy.special import xlogy
 from jaxtyping import Bool, Float, Int, Shaped
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
-from osiris_jax.qhat import step_values
+from osiris_jax.models.qhat import step_values
 from osiris_jax.relevance.lagged import lag_bins
 
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
+from osiris_jax.core.segments import look_up, segment_sum
 from osiris_jax.estimators.headroom import with_headroom
-from osiris_jax.segments import look_up, segment_sum
 
 
 class _Steps(NamedTuple):

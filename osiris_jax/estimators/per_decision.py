@@ -8,8 +8,8 @@ from jax import Array
 from jax.scipy.special import xlogy
 from jaxtyping import Float
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
 
 

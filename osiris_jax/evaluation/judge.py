@@ -8,18 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from osiris_jax import compose, masked, selection
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.diagnostics import Omission, omission_diagnostics
-from osiris_jax.estimate import METHODS as CHOOSERS
-from osiris_jax.estimate import choose_level
+from osiris_jax.core import masked
+from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
-from osiris_jax.intervals import Estimated
-from osiris_jax.options import keywords
-from osiris_jax.propensities import Propensities, check_propensities
-from osiris_jax.relevance import THRESHOLDS
-from osiris_jax.weights import (
+from osiris_jax.inference import Estimated
+from osiris_jax.inference.diagnostics import Omission, omission_diagnostics
+from osiris_jax.inference.propensities import Propensities, check_propensities
+from osiris_jax.inference.weights import (
     CAREFUL,
     EFFECTIVE_SIZE,
     NO_TRUST,
@@ -32,6 +29,10 @@ from osiris_jax.weights import (
     verdicts,
     weight_diagnostics,
 )
+from osiris_jax.pipeline import compose, selection
+from osiris_jax.pipeline.estimate import METHODS as CHOOSERS
+from osiris_jax.pipeline.estimate import choose_level
+from osiris_jax.relevance import THRESHOLDS
 
 BY_TRAJECTORY = ("is", "wis", "phwis")
 PER_DECISION = ("pdis", "cwpdis", "dr", "wdr")

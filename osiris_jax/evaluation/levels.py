@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from jax import Array, lax
 
-from osiris_jax import compose, selection
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compiled import compiled
-from osiris_jax.estimate import estimate
+from osiris_jax.core.compiled import compiled
+from osiris_jax.core.options import Options, bind, traced
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.judge import Asked, decimal, of_curve
 from osiris_jax.evaluation.result import Curve, Row, States
-from osiris_jax.options import Options, bind, traced
+from osiris_jax.pipeline import compose, selection
+from osiris_jax.pipeline.estimate import estimate
 
 
 def by_level(

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from osiris_jax.evaluation.result import NOT_JUDGED, Curve, Evaluation
+from osiris_jax.inference.weights import CAREFUL, FINE, NO_TRUST
 from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
-from osiris_jax.weights import CAREFUL, FINE, NO_TRUST
 
 MARKS = {FINE: ("o", GREEN), CAREFUL: ("D", ORANGE), NO_TRUST: ("X", RED), NOT_JUDGED: ("s", GREY)}
 STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))

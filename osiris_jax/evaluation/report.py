@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from osiris_jax.behavior import BehaviorFit
+from osiris_jax.core.files import write_text
+from osiris_jax.core.terminal import Table
+from osiris_jax.core.text import printable
+from osiris_jax.data import Log
 from osiris_jax.evaluation.pictures import data_uri, draw
 from osiris_jax.evaluation.result import (
     DIFFERENCE_HEADER,
@@ -22,10 +25,7 @@ from osiris_jax.evaluation.result import (
     plain,
     span,
 )
-from osiris_jax.files import write_text
-from osiris_jax.io import Log
-from osiris_jax.terminal import Table
-from osiris_jax.text import printable
+from osiris_jax.models.behavior import BehaviorFit
 
 MOST_STATES = 50
 CAPTIONS = {
@@ -77,7 +77,7 @@ def render(evaluation: Evaluation, about: About | None = None) -> str:
     from jinja2 import Environment, StrictUndefined
 
     about = About() if about is None else about
-    source = files("osiris_jax").joinpath("templates/report.html").read_text("utf-8")
+    source = files("osiris_jax.evaluation").joinpath("templates/report.html").read_text("utf-8")
     kind = Environment(
         autoescape=True,
         trim_blocks=True,

@@ -9,10 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from osiris_jax.diagnostics import Omission
-from osiris_jax.intervals import Interval
-from osiris_jax.propensities import Propensities
-from osiris_jax.weights import CAREFUL, FINE, NO_TRUST, Support, Verdict, Weights, with_error
+from osiris_jax.inference import Interval
+from osiris_jax.inference.diagnostics import Omission
+from osiris_jax.inference.propensities import Propensities
+from osiris_jax.inference.weights import (
+    CAREFUL,
+    FINE,
+    NO_TRUST,
+    Support,
+    Verdict,
+    Weights,
+    with_error,
+)
 
 NOT_JUDGED = "not judged"
 MEANINGS = {

@@ -10,15 +10,16 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
-from osiris_jax.estimate import Plan, check_batch
+from osiris_jax.core.labels import shown
+from osiris_jax.core.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
 from osiris_jax.estimators import names_of, parse_name
 from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, graver, judge
 from osiris_jax.evaluation.levels import by_level
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
-from osiris_jax.intervals import Estimated, Sample
-from osiris_jax.intervals.checks import check_bounds, check_methods, refusal, refuse_idle
-from osiris_jax.intervals.methods import NEEDS, percentile
-from osiris_jax.intervals.run import (
+from osiris_jax.inference import Estimated, Sample
+from osiris_jax.inference.checks import check_bounds, check_methods, refusal, refuse_idle
+from osiris_jax.inference.methods import NEEDS, percentile
+from osiris_jax.inference.run import (
     MEMORY,
     Progress,
     check_numbers,
@@ -26,8 +27,7 @@ from osiris_jax.intervals.run import (
     plan_all,
     with_intervals,
 )
-from osiris_jax.labels import shown
-from osiris_jax.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
+from osiris_jax.pipeline.estimate import Plan, check_batch
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
 BEHAVIOR = "behavior"

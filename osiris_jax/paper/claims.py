@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from osiris_jax.envs.gridworld import CORRIDOR, GridWorld
 from osiris_jax.paper.figure_data import WeightsAndLengths
 from osiris_jax.paper.relevance_data import MeanRelevance
+from osiris_jax.worlds.gridworld import CORRIDOR, GridWorld
 
 CLEAR = 2  # standard errors
 

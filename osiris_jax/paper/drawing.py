@@ -15,9 +15,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from osiris_jax import plots
-from osiris_jax.envs.gridworld import CORRIDOR, GridWorld
 from osiris_jax.paper.figure_data import WeightsAndLengths
 from osiris_jax.paper.relevance_data import MeanRelevance
+from osiris_jax.worlds.gridworld import CORRIDOR, GridWorld
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

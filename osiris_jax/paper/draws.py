@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_to
-from osiris_jax.envs.gridworld import GridWorld
-from osiris_jax.envs.tabular import log_ratio_table
-from osiris_jax.envs.world import SHORT
 from osiris_jax.study.kernel import TARGET_STREAM, keys_of
+from osiris_jax.worlds.gridworld import GridWorld
+from osiris_jax.worlds.tabular import log_ratio_table
+from osiris_jax.worlds.world import SHORT
 
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used

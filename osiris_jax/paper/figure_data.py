@@ -17,9 +17,8 @@ import numpy as np
 from jax import Array, random
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch, bucket_length
-from osiris_jax.envs.world import World
+from osiris_jax.core import masked
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.paper import published
 from osiris_jax.paper.protocol import INDEPENDENT
@@ -28,6 +27,7 @@ from osiris_jax.relevance.omission import keep_steps, omit, relevant
 from osiris_jax.study import Study
 from osiris_jax.study.plan import ON_POLICY
 from osiris_jax.study.summary import Truth, cell_moments, rows_of
+from osiris_jax.worlds.world import World
 
 ALPHAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 SIZES = (25, 50, 100, 250, 500)

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax import plots
-from osiris_jax.envs import make
-from osiris_jax.envs.gridworld import GridWorld
 from osiris_jax.paper import claims, drawing
 from osiris_jax.paper.figure_data import (
     ALPHAS,
@@ -25,6 +23,8 @@ from osiris_jax.paper.figure_request import Drawn, Request
 from osiris_jax.paper.relevance_figures import all_relevance_figure, relevance_figure
 from osiris_jax.study.run import Progress, run
 from osiris_jax.study.summary import truth_of
+from osiris_jax.worlds import make
+from osiris_jax.worlds.gridworld import GridWorld
 
 DOTS = 400
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import Array, random
 from jaxtyping import Float, Key
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.qhat.layers import Layer, Layers, affine, network
-from osiris_jax.qhat.neural import Steps, targets, train
+from osiris_jax.core import masked
+from osiris_jax.models.layers import Layer, Layers, affine, network
+from osiris_jax.models.neural import Steps, targets, train
 from osiris_jax.relevance.omission import AtSteps
 
 HIDDEN = (32, 32)

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jax import Array, lax, random
 from jaxtyping import Bool, Float
 
-from osiris_jax import masked, stats
+from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.estimators.incremental import Choice, blocked, latest_best
 from osiris_jax.relevance.samples import Visits, visits
 from osiris_jax.relevance.tests import smirnov_of_visits, welch_of_visits

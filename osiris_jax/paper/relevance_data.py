@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.paper.figure_data import KeepMap, keep_as_defined
 from osiris_jax.relevance.omission import keep_steps
 

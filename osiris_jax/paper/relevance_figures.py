@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from osiris_jax.envs import make
-from osiris_jax.envs.gridworld import GridWorld
 from osiris_jax.paper import claims, drawing
 from osiris_jax.paper.drawing import Dimension
 from osiris_jax.paper.figure_request import Drawn, Request
@@ -18,6 +16,8 @@ from osiris_jax.paper.relevance_data import (
     mean_relevance_by_dimension,
     mean_relevance_by_state,
 )
+from osiris_jax.worlds import make
+from osiris_jax.worlds.gridworld import GridWorld
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

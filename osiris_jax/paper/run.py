@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from osiris_jax.envs.gridworld import GridWorld
-from osiris_jax.envs.world import World
 from osiris_jax.estimators.incremental import ROW_BLOCK
 from osiris_jax.paper.draws import Draws
 from osiris_jax.paper.kernel import values_of
@@ -23,6 +21,8 @@ from osiris_jax.study.plan import Cell, Study, to_toml
 from osiris_jax.study.run import compute
 from osiris_jax.study.store import Store, chunks
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
+from osiris_jax.worlds.gridworld import GridWorld
+from osiris_jax.worlds.world import World
 
 Progress = Callable[[str, int, int], None]
 Row = dict[str, Any]

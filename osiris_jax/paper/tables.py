@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from osiris_jax.core.terminal import markdown
 from osiris_jax.paper.numbers import (
     ALGORITHM_1,
     GRIDWORLDS,
@@ -17,7 +18,6 @@ from osiris_jax.paper.numbers import (
 )
 from osiris_jax.paper.protocol import DEVIATIONS
 from osiris_jax.study.plan import ON_POLICY
-from osiris_jax.terminal import markdown
 
 Row = Mapping[str, Any]
 LABELS = {"mean": "Mean", "std": "Std", "rmse": "RMSE"}

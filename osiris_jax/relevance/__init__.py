@@ -6,7 +6,7 @@ Evidence does not depend on the level, so one test serves a whole grid of levels
 write the function and add its line here.
 """
 
-from osiris_jax.compiled import watched
+from osiris_jax.core.compiled import watched
 from osiris_jax.relevance.lagged import RELEVANCE_BY_LAG
 from osiris_jax.relevance.neural import nn_q
 from osiris_jax.relevance.omission import (

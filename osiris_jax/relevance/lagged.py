@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Shaped
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compiled import watched
+from osiris_jax.core import masked
+from osiris_jax.core.compiled import watched
 from osiris_jax.relevance.samples import Visits, scale_to_unit, visits, weigh_by_state
 from osiris_jax.relevance.tests import decide, welch_of_visits
 

@@ -10,7 +10,7 @@ from jax import Array, random
 from jaxtyping import Float, Key
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.qhat.neural import QFit, fit_q, q_table, q_values
+from osiris_jax.models.neural import QFit, fit_q, q_table, q_values
 from osiris_jax.relevance.omission import AtSteps
 
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int, Shaped
 
-from osiris_jax import masked
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.segments import segment_sum
+from osiris_jax.core import masked
+from osiris_jax.core.segments import segment_sum
 
 PART = 32
 

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from osiris_jax import masked, stats
+from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.segments import look_up, segment_max
+from osiris_jax.core import masked
+from osiris_jax.core.segments import look_up, segment_max
 
 WEIGHTINGS = ("to-go", "future", "none")
 CLASSES = ("ratio", "return")

@@ -11,8 +11,9 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Shaped
 
-from osiris_jax import masked, stats
+from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
 from osiris_jax.relevance.samples import Visits, visits, visits_of
 
 

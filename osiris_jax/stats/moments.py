@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from osiris_jax.segments import look_up, segment_max, segment_min, segment_sum
+from osiris_jax.core.segments import look_up, segment_max, segment_min, segment_sum
 
 
 class Moments(NamedTuple):

@@ -18,15 +18,15 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compiled import compiled
-from osiris_jax.compose import gather, map_at
-from osiris_jax.envs import make
-from osiris_jax.envs.tabular import TabularWorld
-from osiris_jax.options import check_options, default, given, keywords
+from osiris_jax.core.compiled import compiled
+from osiris_jax.core.options import check_options, default, given, keywords
+from osiris_jax.pipeline.compose import gather, map_at
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
 from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
 from osiris_jax.study.kernel import keys_of
+from osiris_jax.worlds import make
+from osiris_jax.worlds.tabular import TabularWorld
 
 TESTS = ("welch", "smirnov", "effect")
 _FIT_STREAM = 2**32 - 7

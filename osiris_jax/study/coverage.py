@@ -17,22 +17,22 @@ import numpy as np
 from jax import Array, lax, random
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
-from osiris_jax.compiled import compiled
-from osiris_jax.envs import make
-from osiris_jax.envs.tabular import TabularWorld, log_ratio_table
-from osiris_jax.estimate import follow
+from osiris_jax.core.compiled import compiled
+from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.estimators import parse_name
-from osiris_jax.intervals import INTERVALS, Sample
-from osiris_jax.intervals.checks import check_methods, refusal, refuse_idle
-from osiris_jax.intervals.forms import Recipe, Trajectories, prepare, recipe, terms, values_of_rows
-from osiris_jax.intervals.methods import NEEDS
-from osiris_jax.intervals.resampling import draw_rows, rows_without_groups
-from osiris_jax.intervals.run import check_numbers, plan_all
-from osiris_jax.intervals.welch import Sizes, plan_sizes, trajectories_by_group
-from osiris_jax.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
+from osiris_jax.inference import INTERVALS, Sample
+from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
+from osiris_jax.inference.forms import Recipe, Trajectories, prepare, recipe, terms, values_of_rows
+from osiris_jax.inference.methods import NEEDS
+from osiris_jax.inference.resampling import draw_rows, rows_without_groups
+from osiris_jax.inference.run import check_numbers, plan_all
+from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.pipeline.estimate import follow
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
 from osiris_jax.study.kernel import keys_of
+from osiris_jax.worlds import make
+from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
 
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21

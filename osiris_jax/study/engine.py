@@ -20,11 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax import selection
 from osiris_jax.batch import bucket_length, pad_or_cut
-from osiris_jax.compiled import compiled
-from osiris_jax.envs.world import World
-from osiris_jax.rollout import Shared, batch_of, outcomes, record_fields
+from osiris_jax.core.compiled import compiled
+from osiris_jax.pipeline import selection
 from osiris_jax.study.kernel import (
     ARRAYS,
     ARRAYS_PER_LEVEL,
@@ -37,6 +35,8 @@ from osiris_jax.study.kernel import (
     recipe_of,
 )
 from osiris_jax.study.plan import Study
+from osiris_jax.worlds.rollout import Shared, batch_of, outcomes, record_fields
+from osiris_jax.worlds.world import World
 
 PILOT_TRIALS, MANY_TRIALS = 64, 1000
 QUANTILES, LARGEST_ONLY = (0.5, 0.9, 1.0), (1.0,)

@@ -14,12 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.compose import is_by_lag, test_for
-from osiris_jax.envs import make
-from osiris_jax.envs.tabular import TabularWorld
-from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.io.columns import suggest
-from osiris_jax.options import (
+from osiris_jax.core.options import (
     ALPHA,
     DDOF,
     WEIGHTING,
@@ -30,10 +25,14 @@ from osiris_jax.options import (
     keywords,
     refuse_unknown,
 )
-from osiris_jax.options import RELEVANCE as RELEVANCE_TEST
+from osiris_jax.core.options import RELEVANCE as RELEVANCE_TEST
+from osiris_jax.data.columns import suggest
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.pipeline.compose import is_by_lag, test_for
+from osiris_jax.pipeline.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
+from osiris_jax.pipeline.uses import Use, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
-from osiris_jax.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
 from osiris_jax.study.checks import (
     MOST_TRAJECTORIES,
     MOST_TRIALS,
@@ -45,7 +44,8 @@ from osiris_jax.study.checks import (
     try_kernel,
 )
 from osiris_jax.study.named import Named
-from osiris_jax.uses import Use, refuse_idle
+from osiris_jax.worlds import make
+from osiris_jax.worlds.tabular import TabularWorld
 
 ON_POLICY = "on-policy"
 MAPS = ("oracle", "true")

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from osiris_jax.envs.gymnax_world import GymnaxWorld
-from osiris_jax.files import is_abandoned, write_text, write_whole
+from osiris_jax.core.files import is_abandoned, write_text, write_whole
+from osiris_jax.core.text import one_line
 from osiris_jax.study.plan import Cell, Plan, digest
-from osiris_jax.text import one_line
+from osiris_jax.worlds.gymnax_world import GymnaxWorld
 
 FORMAT = 2
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")

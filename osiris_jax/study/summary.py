@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from osiris_jax.envs.tabular import TabularWorld
 from osiris_jax.study.plan import Plan, Study
 from osiris_jax.study.store import Store, cell_fields, chunks
+from osiris_jax.worlds.tabular import TabularWorld
 
 if TYPE_CHECKING:
     import pandas

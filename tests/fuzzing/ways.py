@@ -26,7 +26,7 @@ from fuzzing.truth import (
     MAX_STEPS,
     NUM_ACTIONS,
 )
-from osiris_jax.policies import Tabular
+from osiris_jax.data.policies import Tabular
 
 # --------------------------------------------------------------------------------- Python
 

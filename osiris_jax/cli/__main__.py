@@ -1,0 +1,3 @@
+from osiris_jax.cli import main
+
+main()

@@ -1,0 +1,121 @@
+"""The paper's figures for `osiris-jax reproduce`: pictures, numbers, and claims about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from osiris_jax.cli.pages import Section, Table
+from osiris_jax.cli.study import with_error
+from osiris_jax.core.files import write_text
+from osiris_jax.core.terminal import markdown, stages
+from osiris_jax.paper.draws import data_sets
+from osiris_jax.paper.figure_data import Data
+from osiris_jax.paper.figure_request import Drawn
+from osiris_jax.paper.figures import figure
+from osiris_jax.paper.protocol import PUBLISHED, Protocol
+from osiris_jax.study.summary import to_json
+from osiris_jax.worlds.gridworld import GridWorld
+
+OVERLAP = "Standard errors are those of independent trials; these overlap, so they are too small."
+CLAIM_HEADER = ("claim", "world", "numbers", "holds")
+
+
+class FigureRequest(NamedTuple):
+    """A figure to be made: arguments of `figure`, the protocols, and a folder."""
+
+    name: str
+    worlds: Sequence[str]
+    protocols: Sequence[Protocol]
+    trials: int | None
+    seed: int
+    out: Path
+
+
+def reproduce_figure(request: FigureRequest) -> list[Section]:
+    """A figure under each protocol, written as PNG and PDF, and its numbers."""
+    sections, rows, claims = [], [], []
+    for protocol in request.protocols:
+        drawn = _draw(request, protocol)
+        sections.append(_write(request, protocol, drawn))
+        rows += [{"protocol": protocol.name, **row} for row in drawn.rows]
+        claims += [{"protocol": protocol.name, **claim} for claim in drawn.claims]
+    write_text(request.out / "summary.json", to_json(rows))
+    write_text(request.out / "findings.json", to_json(claims))
+    return sections
+
+
+def _draw(request: FigureRequest, protocol: Protocol) -> Drawn:
+    with stages() as progress:
+        return figure(
+            request.name,
+            list(request.worlds),
+            protocol_keep=protocol.name,
+            data=overlapping_data(request.seed) if protocol is PUBLISHED else None,
+            trials=request.trials,
+            seed=request.seed,
+            progress=lambda stage, done, total: progress(
+                f"{request.name}, {protocol.name}, {stage}", done, total
+            ),
+        )
+
+
+def _write(request: FigureRequest, protocol: Protocol, drawn: Drawn) -> Section:
+    from osiris_jax import plots
+
+    name, out = request.name, request.out
+    file_name = f"{name}-published" if protocol is PUBLISHED else name
+    tables = [numbers_table(drawn.rows)] if drawn.rows else []
+    claims = [claim_line(claim) for claim in drawn.claims]
+    if claims:
+        tables.append(Table("What the paper says of it", CLAIM_HEADER, claims, words=4))
+    notes = [drawn.caption, *([OVERLAP] if protocol is PUBLISHED and claims else [])]
+    title = f"Figure {name.removeprefix('fig')}, {protocol.name} protocol"
+    page = f"# {title}\n\n" + "\n\n".join(notes) + "\n"
+    page += "".join(f"\n## {t.caption}\n\n{markdown(t.header, t.lines)}" for t in tables)
+    write_text(out / f"{file_name}.md", page)
+    files = [out / f"{file_name}.md", out / "summary.json"]
+    pictures = plots.save(drawn.figure, out, file_name)
+    return Section(file_name, title, tables[-1:], notes, pictures, files)
+
+
+def overlapping_data(seed: int) -> Data:
+    """The published protocol's data sets, for a figure."""
+
+    def chunks(world: Any, size: int, trials: int):
+        seen = not isinstance(world, GridWorld)
+        for part in data_sets(
+            world, size, trials, overlapping=True, seed=seed, chunk_size=20, observations=seen
+        ):
+            yield part.batch
+
+    return chunks
+
+
+def numbers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The numbers of a figure, as they are."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [[_shown(row.get(key)) for key in header] for row in rows]
+    return Table("Numbers", header, lines, words=2)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def claim_line(claim: Mapping[str, Any]) -> list[str]:
+    """A claim with its numbers and a yes or no."""
+    numbers = "; ".join(
+        f"{claim[side]} {with_error(claim[f'{side}_value'], claim[f'{side}_se'])}"
+        for side in ("larger", "smaller")
+    )
+    difference = with_error(claim["difference"], claim["difference_se"])
+    return [
+        claim["claim"],
+        claim["world"],
+        f"{numbers}; difference {difference}",
+        "yes" if claim["holds"] else "no",
+    ]

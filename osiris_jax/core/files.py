@@ -1,0 +1,168 @@
+"""Files that are written whole or not at all, and archives that are read without unpickling."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from osiris_jax.core.memory import check_fits, in_words
+from osiris_jax.core.text import one_line, printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BOMB_SIZE = 2**28
+BOMB_TIMES = 100
+
+
+LONGEST_WRITING = 24 * 3600
+_WRITER = re.compile(r"\.(?P<process>\d+)@(?P<host>[\w-]*)\.[^.]*$")
+
+
+class Stopped(Exception):
+    """The user stopped a command; says what is left and how to go on."""
+
+
+def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
+    """Calls `write` with a temporary file beside `path`, which then takes its name.
+
+    A reader sees the old file or the new one, never a part, even if the process is killed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_writer()}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise OSError(f"{path}: could not be written ({error.strerror or error})") from error
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether whoever began to write this temporary file is gone, as far as can be known.
+
+    Of a process on this machine it is; of others, and of names without one, a day decides.
+    """
+    found = _WRITER.search(path.name)
+    if found is not None and found["host"] == _host() and sys.platform != "win32":
+        return not _is_running(int(found["process"]))
+    return time.time() - path.stat().st_mtime > LONGEST_WRITING
+
+
+def _writer() -> str:
+    return f"{os.getpid()}@{_host()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^\w-]", "_", platform.node())
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def check_folder(out: Path) -> None:
+    """Raises a ValueError if the folder could never be made, before anything is computed for it."""
+    for place in (out, *out.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"out: {printable(place)} is a file, expected a folder")
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """The text as a UTF-8 file, whole or not at all."""
+    return write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> Path:
+    """The arrays as a compressed .npz, whole or not at all."""
+    import numpy as np
+
+    plain = {name: np.asarray(array) for name, array in arrays.items()}
+    return write_whole(path, lambda file: np.savez_compressed(file, **plain))  # pyright: ignore
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz; objects are refused, not unpickled.
+
+    Raises:
+      ValueError: names the file that is no such archive, or holds Python objects.
+    """
+    import numpy as np
+
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                check_unpacked(archive.zip, archive.files)
+                found = {name: archive[name] for name in archive.files}
+        except Exception as error:  # a damaged archive fails in many ways
+            problem = one_line(f"{path}: not a readable .npz of plain arrays ({error})")
+            raise ValueError(problem) from None
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):  # what is not in NumPy's format is given as bytes
+            raise ValueError(f"{path}: not a readable .npz of plain arrays ({name} is not one)")
+    return found
+
+
+class TooLarge(ValueError):
+    """What is refused by its size, in plain words to be passed on as they are."""
+
+
+def check_unpacked(archive: Any, names: Sequence[str]) -> None:
+    """Refuses members of a zip archive by the sizes in its directory, before any is unpacked."""
+    members = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in names]
+    unpacked = sum(info.file_size for info in members)
+    packed = sum(info.compress_size for info in members)
+    if unpacked > BOMB_SIZE and unpacked > BOMB_TIMES * packed:
+        raise TooLarge(
+            f"{in_words(packed)} that unpack to {in_words(unpacked)}, more than data does; "
+            "if it is meant so, write it uncompressed by np.savez"
+        )
+    try:
+        check_fits(unpacked, "unpacking it", "leave out what is not needed")
+    except ValueError as error:
+        raise TooLarge(str(error)) from None
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
+    if chosen := os.environ.get("OSIRIS_JAX_CACHE"):
+        return Path(chosen)
+    return _user_cache() / "osiris-jax"
+
+
+def _user_cache() -> Path:
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path.home() / ".cache"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

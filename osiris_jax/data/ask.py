@@ -1,0 +1,195 @@
+"""Policies asked for the steps of a log: by the log's own integers, or by name, never by place.
+
+Ids are ours; what they mean is the log's. A table without labels is indexed by the integers that
+the log writes; a log that writes names needs a table that has names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import jax.numpy as jnp
+import numpy as np
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import labels, memory
+from osiris_jax.core.labels import Labels, listed
+from osiris_jax.data.columns import as_array
+from osiris_jax.data.policies import Mixture, Tabular
+
+LARGEST_JAX_INTEGER = 2**31 - 1
+CURE = (
+    "give a DataFrame with the states as index and the actions as columns, or an .npz with "
+    "`states` and `actions` beside `table`"
+)
+
+
+class Answer(NamedTuple):
+    """Probabilities of actions at the real steps.
+
+    Attributes:
+      probs: [step, action].
+      actions: what the columns are called; None where they are numbered as the log's actions are.
+    """
+
+    probs: np.ndarray
+    actions: Labels | None
+
+
+def ask(policy: Any, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str) -> Answer:
+    """The policy's probabilities.
+
+    Args:
+      policy: a function, a table, a DataFrame, or a policy of `osiris_jax.data.policies`.
+      batch: the log.
+      fields: its `reward`, `action`, `state` and `observation` at real steps, by id.
+      name: what errors call the policy.
+    """
+    if isinstance(policy, Mixture):
+        parts = [ask(part, batch, fields, name) for part in policy.policies]
+        if any(part.actions != parts[0].actions for part in parts):
+            raise ValueError(f"{name}: the policies of a mixture name different actions")
+        weights = np.asarray(policy.weights, np.float64)
+        probs = np.tensordot(weights, np.stack([part.probs for part in parts]), axes=1)
+        return Answer(probs, parts[0].actions)
+    table = _as_table(policy, name)
+    if table is None:
+        answer = _called(policy, batch, fields, name)
+    else:
+        answer = _look_up(table, batch, fields, name)
+    steps = len(fields["reward"])
+    if answer.probs.ndim != 2 or len(answer.probs) != steps:
+        raise ValueError(
+            f"{name}: expected probabilities of shape [{steps} steps, action], "
+            f"got {answer.probs.shape}"
+        )
+    return answer
+
+
+def _called(
+    policy: Any, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
+) -> Answer:
+    """A function's answer: it sees observations, or the log's own integers, or ids of names."""
+    reads = getattr(policy, "reads", "observation" if "observation" in fields else "state")
+    if reads not in fields:
+        raise ValueError(f"{name}: the policy reads `{reads}`, which this log lacks")
+    inputs: Any = fields[reads]
+    if reads == "state":
+        inputs = labels.own_integers(batch.state_labels, inputs)
+    if inputs.dtype.kind == "f" or inputs.max() <= LARGEST_JAX_INTEGER:
+        inputs = jnp.asarray(inputs)  # larger integers stay NumPy's: JAX would wrap them
+    log_probs = getattr(policy, "log_probs", None)
+    if log_probs is not None:
+        return Answer(np.exp(np.asarray(log_probs(inputs), np.float64)), None)
+    return Answer(even_array(policy(inputs), name), None)
+
+
+def even_array(values: Any, name: str) -> np.ndarray:
+    """What a user's function or table gave, as an array; the error names it."""
+    try:
+        return as_array(values)
+    except ValueError:
+        raise ValueError(f"{name}: rows of unequal length") from None
+
+
+# ------------------------------------------------------------------------------------ tables
+
+
+class _Table(NamedTuple):
+    values: np.ndarray
+    states: Labels | None
+    actions: Labels | None
+
+
+def _as_table(policy: Any, name: str) -> _Table | None:
+    """What is a table, with its labels; None for a function."""
+    if isinstance(policy, Tabular):
+        return _Table(np.asarray(policy.table), policy.states, policy.actions)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(policy, pandas.DataFrame):
+        axes = {"states": policy.index, "actions": policy.columns}
+        named = {axis: read_labels(list(of), f"{name}: {axis}") for axis, of in axes.items()}
+        return _Table(as_array(policy.to_numpy()), **named)
+    return None if callable(policy) else _Table(even_array(policy, name), None, None)
+
+
+def read_labels(given: Sequence[Any], name: str) -> Labels:
+    """Labels of a table's rows or columns: text, or integers where every one is written as one.
+
+    Raises:
+      ValueError: one is neither, or stands twice.
+    """
+    plain = [entry.item() if isinstance(entry, np.generic) else entry for entry in given]
+    for entry in plain:
+        whole = isinstance(entry, int) and not isinstance(entry, bool)
+        if not whole and not isinstance(entry, str):
+            raise ValueError(f"{name}: expected text or whole numbers, got {entry!r:.80}")
+    texts = tuple(map(str, plain))
+    if len({*texts}) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise ValueError(f"{name}: {twice!r:.80} appears twice")
+    return tuple(map(int, texts)) if all(map(labels.plain_integer, texts)) else texts
+
+
+def _look_up(
+    table: _Table, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
+) -> Answer:
+    if "state" not in fields:
+        raise ValueError(f"{name}: a table needs states, and the log has none")
+    values, state = table.values, fields["state"]
+    needed = _needed_rows(batch, state)
+    by_integer = table.states is None and not labels.is_text(batch.state_labels)
+    if values.ndim != 2 or (by_integer and len(values) < needed):
+        raise ValueError(
+            f"{name}: expected a function or a table [state, action] with more than {needed - 1} "
+            f"states, got shape {values.shape}"
+        )
+    if by_integer:
+        rows = labels.own_integers(batch.state_labels, state)
+    elif table.states is None:
+        _fail_unlabelled(batch.state_labels, range(len(values)), name, "states")
+    else:
+        seen, place = np.unique(state, return_inverse=True)
+        rows = match(batch.state_labels, seen, table.states, f"{name}: the table", "states")[place]
+    if table.actions is None and labels.is_text(batch.action_labels):
+        _fail_unlabelled(batch.action_labels, range(values.shape[1]), name, "actions")
+    what = f"{name}: probabilities of {values.shape[1]} actions at {len(state)} steps"
+    memory.check_fits(8 * len(state) * values.shape[1], what, "pool rare actions, or split the log")
+    return Answer(values[rows], table.actions)
+
+
+def _needed_rows(batch: TrajectoryBatch, state: np.ndarray) -> int:
+    if batch.state_labels is None or labels.is_text(batch.state_labels):
+        return max(batch.num_states, int(state.max()) + 1)
+    return int(labels.own_integers(batch.state_labels, state).max()) + 1
+
+
+def match(
+    own: Labels | None, seen: np.ndarray, theirs: Labels, whose: str, what: str
+) -> np.ndarray:
+    """Where among their labels stands that of each id that was seen.
+
+    Raises:
+      ValueError: shows both lists where one has no place.
+    """
+    names: Any = seen.tolist() if own is None else [own[number] for number in seen.tolist()]
+    # integers are compared as integers, so that 7 is not the name "7" of another list
+    wanted = list(map(str, names)) if labels.is_text(own) else names
+    there = list(map(str, theirs)) if labels.is_text(own) else theirs
+    place = {label: number for number, label in enumerate(there)}
+    lacking = [label for label in wanted if label not in place]
+    if lacking:
+        raise ValueError(
+            f"{whose} lacks {listed(lacking)}: its {what} are {listed(theirs)}, "
+            f"the log's {listed(names)}; {CURE}"
+        )
+    return np.array([place[label] for label in wanted], np.int64)
+
+
+def _fail_unlabelled(own: Labels | None, places: range, name: str, what: str) -> NoReturn:
+    raise ValueError(
+        f"{name}: the log calls its {what} {listed(own or ())}, the table has no labels, only "
+        f"{what} {listed(places)}; {CURE}"
+    )

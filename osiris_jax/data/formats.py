@@ -1,0 +1,309 @@
+"""Files that hold a log: Parquet, CSV and .npz, told apart by name and content, never unpickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from osiris_jax.core.files import TooLarge, check_unpacked
+from osiris_jax.core.labels import plain_integer
+from osiris_jax.core.memory import check_fits
+from osiris_jax.core.text import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EXTENSIONS = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".csv": "CSV",
+    ".tsv": "CSV",
+    ".csv.gz": "CSV, compressed",
+    ".tsv.gz": "CSV, compressed",
+    ".npz": ".npz",
+}
+FOREIGN = {
+    b"\x93NUMPY": "a single .npy array; save named columns with np.savez",
+    b"\x89HDF": "HDF5, which is not read; write Parquet",
+    b"ARROW1": "Arrow IPC (Feather), which is not read; write Parquet",
+    b"<!doctype": "an HTML page, not a table",
+    b"<html": "an HTML page, not a table",
+}
+MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
+HEAD = 4096
+PIECE = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """An open file's columns.
+
+    Attributes:
+      kind: the format, one of the values of `EXTENSIONS`.
+      names: the columns there are.
+      read: from names, and those among them that are ids, to columns: pandas series (text as
+        categories), or arrays of any rank. Ids are never read as floats.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    read: Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
+
+
+class Refused(ValueError):
+    """A refusal in plain words, to be passed on as it is."""
+
+
+def open_source(path: str | Path) -> Source:
+    """The file's columns, by its name and content.
+
+    Raises:
+      OSError: there is no such file, or it cannot be read.
+      ValueError: one line that says what the file is instead.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    kind = _kind(Path(path), head)
+    opener = {"Parquet": _open_parquet, ".npz": _open_npz}.get(kind, _open_csv)
+    return _guarded(lambda: opener(path, kind), kind)
+
+
+def _kind(path: Path, head: bytes) -> str:
+    name = path.name.lower()
+    said = next((kind for end, kind in EXTENSIONS.items() if name.endswith(end)), None)
+    if said is None:
+        raise Refused(f"not a name of a log; expected one that ends in {', '.join(EXTENSIONS)}")
+    found = _content(head)
+    if found != said:
+        raise Refused(f"the name says {said}, the content is {found}")
+    return said
+
+
+def _content(head: bytes) -> str:
+    if not head:
+        raise Refused("the file is empty")
+    if head.startswith(b"PAR1"):
+        return "Parquet"
+    if head.startswith(b"PK\x03\x04"):
+        return ".npz"
+    if head.startswith(b"\x1f\x8b"):
+        return "CSV, compressed"
+    _refuse_foreign(head)
+    return "CSV"
+
+
+def _refuse_foreign(head: bytes) -> None:
+    for magic, what in FOREIGN.items():
+        if head[: len(magic)].lower() == magic.lower():
+            raise Refused(f"the content is {what}")
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+        raise Refused("the content is a Python pickle, which could run code and is never opened")
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
+        raise Refused("the content is neither Parquet, .npz nor text in UTF-8")
+
+
+def _guarded(read: Callable[[], Any], kind: str) -> Any:
+    try:
+        return read()
+    except (Refused, TooLarge):
+        raise
+    except Exception as error:  # a damaged file fails in many ways
+        what = one_line(error) or type(error).__name__
+        raise ValueError(f"not readable as {kind} ({what})") from None
+
+
+# ------------------------------------------------------------------------- Parquet and CSV
+
+
+def _open_parquet(path: str | Path, kind: str) -> Source:
+    import pyarrow.parquet as pq
+
+    names = tuple(pq.read_schema(path).names)
+
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        with pq.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            _check_fits(8 * rows * len(wanted), f"reading its {rows:,} rows")
+            return _arrow_columns(file.read(columns=list(wanted)), wanted, ids)
+
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+
+
+def _check_fits(needed: int, what: str) -> None:
+    try:
+        check_fits(needed, what, "split the file")
+    except ValueError as error:
+        raise TooLarge(str(error)) from None
+
+
+def _unzipped(path: str | Path) -> bytes:
+    """The content of a .gz, unpacked piece by piece, so that one without end is noticed."""
+    parts, size = [], 0
+    with gzip.open(path) as file:
+        while part := file.read(PIECE):
+            size += len(part)
+            _check_fits(size, "unpacking it")
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _open_csv(path: str | Path, kind: str) -> Source:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    data = _unzipped(path) if "compressed" in kind else None
+    if data is not None:
+        if not data:
+            raise Refused("the compressed file is empty")
+        _refuse_foreign(data[:HEAD])
+    with open(path, "rb") as file:
+        header = file.readline(HEAD) if data is None else data[:HEAD].split(b"\n")[0]
+    parsing = csv.ParseOptions(delimiter=_delimiter(header), newlines_in_values=True)
+
+    def stream() -> Any:
+        return pa.OSFile(str(path)) if data is None else pa.BufferReader(data)
+
+    with csv.open_csv(stream(), parse_options=parsing) as reader:
+        names = tuple(reader.schema.names)
+
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        table = csv.read_csv(
+            stream(),
+            parse_options=parsing,
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(ids, pa.binary()),
+                include_columns=list(wanted),
+                null_values=MISSING,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        found = _arrow_columns(table, wanted, ids)
+        return found | {name: _as_integers(found[name]) for name in ids}
+
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+
+
+def _as_integers(texts: Any) -> Any:
+    """Ids of a file without types: integers, if every one is written as an integer is."""
+    labels = texts.cat.categories
+    whole = all(plain_integer(label) and len(label) < 19 for label in labels)
+    if not whole or texts.hasnans or not len(labels):
+        return texts
+    import pandas as pd
+
+    return pd.Series(labels.to_numpy(dtype=object).astype(np.int64)[texts.cat.codes.to_numpy()])
+
+
+def _delimiter(header: bytes) -> str:
+    return max(",;\t", key=lambda sign: header.count(sign.encode()))
+
+
+def _arrow_columns(table: pa.Table, wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+    return {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
+
+
+def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if is_id and (kinds.is_decimal(kind) or kinds.is_binary(kind)):
+        column = _as_text(column, name)
+        kind = column.type
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
+        return column.cast(pa.string()).dictionary_encode().to_pandas()
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        return _vectors(column, name)
+    if (
+        kinds.is_decimal(kind)
+        or kinds.is_null(kind)
+        or (kinds.is_boolean(kind) and column.null_count)
+    ):
+        return column.cast(pa.float64()).to_pandas()
+    if kinds.is_date(kind):
+        return column.cast(pa.timestamp("ms")).to_pandas()
+    if kinds.is_timestamp(kind) or kinds.is_boolean(kind):
+        return column.to_pandas()
+    if kinds.is_integer(kind) or kinds.is_floating(kind):
+        return column.to_pandas()
+    if kinds.is_binary(kind):
+        raise Refused(f"{name}: bytes that are not text in UTF-8")
+    raise Refused(f"{name}: a column of {kind}, where numbers or text are expected")
+
+
+def _as_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise Refused(f"{name}: bytes that are not text in UTF-8") from None
+
+
+def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute
+
+    sizes = compute.list_value_length(column).to_numpy()
+    if not len(sizes):
+        return np.zeros((0, 0))
+    for row in np.flatnonzero(np.isnan(sizes) | (sizes != sizes[0])):
+        raise Refused(f"{name}: a vector of size {sizes[row]:g} at row {row}, where row 0 has "
+                      f"{sizes[0]:g}")  # fmt: skip
+    flat = compute.list_flatten(column).cast(pa.float64()).to_numpy()
+    return flat.reshape(len(sizes), int(sizes[0]))
+
+
+# -------------------------------------------------------------------------------------- .npz
+
+
+def _open_npz(path: str | Path, kind: str) -> Source:
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = tuple(archive.files)
+
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        del ids  # arrays have types
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            check_unpacked(archive.zip, wanted)
+            return {name: _numpy_column(_entry(archive, name), name) for name in wanted}
+
+    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+
+
+def _entry(archive: Any, name: str) -> np.ndarray:
+    try:
+        array = archive[name]
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise Refused(
+                f"{name}: Python objects, which could run code and are never opened"
+            ) from None
+        raise
+    if not isinstance(array, np.ndarray):
+        raise Refused(f"{name}: not an array")
+    return array
+
+
+def _numpy_column(array: np.ndarray, name: str) -> Any:
+    import pandas as pd
+
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind == "U":
+        return pd.Series(pd.Categorical(array)) if array.ndim == 1 else array.astype(object)
+    if array.dtype.kind in "M" and array.ndim == 1:
+        return pd.Series(array)
+    if array.dtype.kind not in "fiub":
+        raise Refused(f"{name}: an array of {array.dtype}, where numbers or text are expected")
+    return pd.Series(array) if array.ndim == 1 else array

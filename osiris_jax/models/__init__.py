@@ -1,0 +1,1 @@
+"""All that is fitted to a batch: Q, networks, behaviour, the data's Markov chain."""

@@ -1,0 +1,334 @@
+"""Q-hat as a small network fitted to one data set (NN-Q: Shen et al. 2021, appendix)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, random
+from jaxtyping import Bool, Float, Int, Key, UInt
+
+from osiris_jax import stats
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import masked
+from osiris_jax.models.layers import (
+    Layers,
+    affine,
+    initial_params,
+    logged_values,
+    network,
+    table_of,
+)
+
+PURPOSE = "a network for Q"
+WEIGHTINGS = ("to-go", "future", "none")
+INPUTS = ("auto", "state", "observation")
+
+
+class Scale(NamedTuple):
+    """What is subtracted, and what is divided by."""
+
+    mean: Float[Array, "*dim"]
+    std: Float[Array, "*dim"]
+
+
+class QFit(NamedTuple):
+    """A fitted network and how the fit went.
+
+    Attributes:
+      params: the layers, ReLU between them; after the first scale, before the second.
+      loss: [step] the Huber loss of every minibatch, before its update, in the units of `target`.
+      diverged: whether any loss, parameter or scale is not a finite number, as without data.
+      input: of the observations; None for a network on state ids.
+      target: of Q; 0 and 1 unless targets were standardised.
+    """
+
+    params: Layers
+    loss: Float[Array, " step"]
+    diverged: Bool[Array, ""]
+    input: Scale | None
+    target: Scale
+
+
+class Steps(NamedTuple):
+    """The steps of a data set in one row, those that may be drawn first.
+
+    Attributes:
+      input: state ids, or standardised observations.
+      size: how many may be drawn.
+    """
+
+    input: Int[Array, " item"] | Float[Array, "item dim"]
+    action: Int[Array, " item"]
+    target: Float[Array, " item"]
+    size: Int[Array, ""]
+
+
+def fit_q(
+    key: Key[Array, ""],
+    batch: TrajectoryBatch,
+    *,
+    weighting: str = "none",
+    discount=1.0,
+    hidden: int | Sequence[int] = (32,),
+    steps: int = 500,
+    minibatch: int = 128,
+    learning_rate=1e-3,
+    gradient_clip=None,
+    standardize: bool = False,
+    inputs: str = "auto",
+    used: Bool[Array, "traj time"] | None = None,
+) -> QFit:
+    """A network for Q(s, .), fitted to what followed every step (Shen et al. 2021, appendix).
+
+    Minimises the Huber loss at the logged action by Adam. A minibatch is drawn with replacement,
+    every real step being equally likely. The result does not depend on padding.
+
+    Args:
+      key: consumed.
+      weighting: the target is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future": its mean
+        is Q of the target policy) or 1 ("none": Q of the behaviour policy).
+      discount: gamma in [0, 1].
+      hidden: sizes of the hidden layers; () makes the model linear.
+      steps: number of minibatches.
+      minibatch: steps in each.
+      learning_rate: of Adam.
+      gradient_clip: clips every entry of the gradient to so much either way; None for no clipping.
+      standardize: centres and scales the targets; Q is scaled back.
+      inputs: "observation" (standardised), "state" (one-hot), or "auto": observations if any.
+      used: the steps that may be drawn, by default all.
+    """
+    sizes = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    _check_sizes(steps=steps, minibatch=minibatch, hidden=min(sizes, default=1))
+    used = batch.mask if used is None else batch.mask & used
+    data, input_scale, target_scale = _read_steps(
+        batch, used, targets(batch, weighting, discount), standardize, inputs
+    )
+    width = batch.num_states if input_scale is None else data.input.shape[1]
+    init_key, draw_key = random.split(key)
+    params = initial_params(init_key, (width, *sizes, batch.num_actions), batch.dtype)
+    params, loss = train(
+        draw_key,
+        params,
+        data,
+        steps=steps,
+        minibatch=minibatch,
+        learning_rate=learning_rate,
+        gradient_clip=gradient_clip,
+    )
+    finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), (params, loss, target_scale))
+    diverged = ~jnp.stack(jax.tree.leaves(finite)).all()
+    return QFit(params, loss, diverged, input_scale, target_scale)
+
+
+def train(
+    key: Key[Array, ""],
+    params: Layers,
+    data: Steps,
+    *,
+    steps: int,
+    minibatch: int,
+    learning_rate,
+    gradient_clip,
+) -> tuple[Layers, Float[Array, " step"]]:
+    """The layers after so many minibatches, and the loss of each; options as for `fit_q`."""
+    import optax
+
+    clip = optax.identity() if gradient_clip is None else optax.clip(gradient_clip)
+    optimizer = optax.chain(clip, optax.adam(jnp.asarray(learning_rate, data.target.dtype)))
+
+    def loss_of(params: Layers, index: Array) -> Array:
+        q = logged_values(params, data.input[index], data.action[index])
+        return optax.losses.huber_loss(q, data.target[index], delta=1.0).mean()
+
+    def step(carry: Any, number: Array) -> tuple[Any, Array]:
+        params, state = carry
+        index = draw(key, number, minibatch, data.size)
+        loss, slope = jax.value_and_grad(loss_of)(params, index)
+        change, state = optimizer.update(slope, state, params)
+        return (optax.apply_updates(params, change), state), loss
+
+    (params, _), loss = lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
+    return params, loss
+
+
+def q_table(fit: QFit) -> Float[Array, "state action"]:
+    """Q of every state, by a network on state ids."""
+    if fit.input is not None:
+        raise ValueError("fit: this network takes observations; use q_values")
+    return (fit.target.mean + fit.target.std * table_of(fit.params)).T
+
+
+def q_values(fit: QFit, batch: TrajectoryBatch) -> Float[Array, "traj time action"]:
+    """Q of all actions at every step; 0 in the padding."""
+    if fit.input is None:
+        q = q_table(fit)[masked.fill(batch.mask, batch.require("state", PURPOSE))]
+    else:
+        rows = _standardized(_observations(batch), fit.input)
+        columns = network(fit.params[1:], affine(fit.params[0], rows.T))
+        q = (fit.target.mean + fit.target.std * columns).T.reshape(*batch.mask.shape, -1)
+    return jnp.where(batch.mask[..., None], q, 0)
+
+
+def neural(
+    batch: TrajectoryBatch,
+    *,
+    discount=1.0,
+    folds: int = 2,
+    key: Key[Array, ""] | None = None,
+    weighting: str = "future",
+    hidden: int = 32,
+    layers: int = 1,
+    steps: int = 500,
+    minibatch: int = 128,
+    learning_rate=1e-3,
+    gradient_clip=None,
+    standardize: bool = False,
+    inputs: str = "auto",
+) -> tuple[Float[Array, "traj time"], Float[Array, "traj time"]]:
+    """Q-hat from networks: Q of the logged action and the target policy's mean of Q at every step.
+
+    Both are 0 in the padding, and NaN where the network that answers for a trajectory diverged.
+
+    Args:
+      folds: from 2 on, trajectory i is answered for by a network that saw only the trajectories j
+        with j mod folds other than i mod folds; 0 or 1: by one that saw all.
+      key: of the fits; by default `jax.random.key(0)`.
+      hidden: size of each hidden layer.
+      layers: number of hidden layers.
+      **others: see `fit_q`.
+    """
+    _check_sizes(least=0, folds=folds, layers=layers)
+    key = random.key(0) if key is None else key
+    action = masked.fill(batch.mask, batch.require("action", PURPOSE))
+    probs = jnp.where(batch.mask[..., None], batch.require("target_probs", PURPOSE), 0)
+    fit = partial(
+        fit_q,
+        batch=batch,
+        weighting=weighting,
+        discount=discount,
+        hidden=(hidden,) * layers,
+        steps=steps,
+        minibatch=minibatch,
+        learning_rate=learning_rate,
+        gradient_clip=gradient_clip,
+        standardize=standardize,
+        inputs=inputs,
+    )
+    q = _cross_fitted(key, batch, fit, folds)
+    logged = jnp.take_along_axis(q, action[..., None], axis=2)[..., 0]
+    return logged, (probs * q).sum(-1)
+
+
+def _cross_fitted(
+    key: Array, batch: TrajectoryBatch, fit: Callable[..., QFit], folds: int
+) -> Float[Array, "traj time action"]:
+    row = jnp.arange(len(batch.mask))
+
+    def without(fold: Array) -> Array:
+        others = (row % max(folds, 1) != fold) | (folds < 2)
+        fitted = fit(random.fold_in(key, fold), used=batch.mask & others[:, None])
+        spoiled = batch.mask[..., None] & fitted.diverged
+        return jnp.where(spoiled, jnp.nan, q_values(fitted, batch))
+
+    by_fold = jax.vmap(without)(jnp.arange(max(folds, 1)))
+    return by_fold[row % max(folds, 1), row]
+
+
+def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "traj time"]:
+    """g_{t:T} times rho_{t:T}, rho_{t+1:T} or 1 at every step; 0 in the padding."""
+    _check_word("weighting", weighting, WEIGHTINGS)
+    value = masked.returns_to_go(batch.reward, batch.mask, discount)
+    if weighting == "none":
+        return masked.fill(batch.mask, value)
+    log_ratio = batch.require("log_ratio", PURPOSE)
+    log_weight = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
+    if weighting == "future":
+        log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
+    counts = batch.mask & (value != 0) & ~jnp.isneginf(log_weight)
+    # by halves, for a small return may bring an overflowing weight back into range
+    root = jnp.exp(jnp.where(counts, log_weight, 0) / 2)
+    return jnp.where(counts, value * root * root, 0)
+
+
+def draw(key: Array, number: Array | int, size: int, count: Int[Array, ""]) -> Int[Array, " size"]:
+    """`size` of the integers below `count`, for step `number`, with replacement.
+
+    The upper word of a random word times `count`: nearer to uniform than a float32 could be, the
+    same in every float type, and a third of the cost of `random.randint`.
+    """
+    bits = random.bits(random.fold_in(key, number), (size,), jnp.uint32)
+    return _upper_product(bits, count.astype(jnp.uint32)).astype(jnp.int32)
+
+
+def _upper_product(a: UInt[Array, " size"], b: UInt[Array, ""]) -> UInt[Array, " size"]:
+    """The upper 32 bits of a * b, by halves: there may be no 64-bit integers."""
+    half = 0xFFFF
+    a_low, a_high, b_low, b_high = a & half, a >> 16, b & half, b >> 16
+    middle = a_high * b_low + ((a_low * b_low) >> 16)
+    other = a_low * b_high + (middle & half)
+    return a_high * b_high + (middle >> 16) + (other >> 16)
+
+
+def _read_steps(
+    batch: TrajectoryBatch,
+    used: Bool[Array, "traj time"],
+    target: Float[Array, "traj time"],
+    standardize: bool,
+    inputs: str,
+) -> tuple[Steps, Scale | None, Scale]:
+    _check_word("inputs", inputs, INPUTS)
+    if inputs == "auto":
+        inputs = "state" if batch.observation is None else "observation"
+    drawn, count = used.ravel(), used.sum(dtype=jnp.int32)
+    order = jnp.nonzero(drawn, size=drawn.size, fill_value=0)[0]
+    action = masked.fill(batch.mask, batch.require("action", PURPOSE)).ravel()
+    if inputs == "state":
+        value = masked.fill(batch.mask, batch.require("state", PURPOSE)).ravel()
+        input_scale = None
+    else:
+        value = _observations(batch)
+        input_scale = jax.vmap(_scale, in_axes=(1, None))(value, drawn)
+        value = _standardized(value, input_scale)
+    target_scale = Scale(jnp.zeros((), batch.dtype), jnp.ones((), batch.dtype))
+    if standardize:
+        target_scale = _scale(target.ravel(), drawn)
+        target = (target - target_scale.mean) / target_scale.std
+    # the mean of no steps is no number: a fit without data is to be flagged
+    target = jnp.where(count > 0, target, jnp.nan).ravel()
+    return Steps(value[order], action[order], target[order], count), input_scale, target_scale
+
+
+def _observations(batch: TrajectoryBatch) -> Float[Array, "item dim"]:
+    observation = batch.require("observation", PURPOSE)
+    rows = jnp.where(batch.mask[..., None], observation, 0)
+    return rows.reshape(-1, observation.shape[-1]).astype(batch.dtype)
+
+
+def _scale(value: Float[Array, " item"], used: Bool[Array, " item"]) -> Scale:
+    """Mean and standard deviation of the used items, 1 in place of a deviation of 0.
+
+    By segment sums, which add one item after another: padding does not change the rounding.
+    """
+    moments = stats.segment_moments(value, jnp.where(used, 0, 1), 1)
+    std = jnp.sqrt(moments.variance(ddof=0)[0])
+    return Scale(moments.mean[0], jnp.where(std == 0, 1, std))
+
+
+def _standardized(rows: Float[Array, "item dim"], scale: Scale) -> Float[Array, "item dim"]:
+    return (rows - scale.mean[None]) / scale.std[None]
+
+
+def _check_sizes(least: int = 1, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < least:
+            raise ValueError(f"{name}: expected a number of at least {least}, got {size}")
+
+
+def _check_word(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        names = ", ".join(f'"{word}"' for word in known)
+        raise ValueError(f"{name}: {value!r} is not one of {names}")

@@ -1,0 +1,1 @@
+"""The one composition: evidence -> keep -> values."""

@@ -1,0 +1,436 @@
+"""Benchmarks: the harness by a fake clock, exponents, byte counts, rivals, and the whole suite."""
+
+import dataclasses
+import json
+import math
+import re
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from datasets import NUM_STATES, random_data
+
+import osiris_jax as oj
+from osiris_jax import cli
+from osiris_jax.bench import data, report, rivals, roofline, scaling, scope_rl, suite
+from osiris_jax.bench.case import Case, Place, Rival, Settings
+from osiris_jax.bench.harness import difference, machine, measure
+from osiris_jax.bench.roofline import Bandwidth
+from osiris_jax.cli import bench as command
+
+SHAPE = (6, 5, 3)
+QUICK = Settings(quick=True)
+
+
+class Clock:
+    """A clock that a function moves on by the seconds it is said to take."""
+
+    def __init__(self, *seconds):
+        self.now, self.seconds, self.calls = 0.0, list(seconds), 0
+
+    def __call__(self):
+        return self.now
+
+    def work(self):
+        self.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
+        self.calls += 1
+
+
+# --- harness ----------------------------------------------------------------------------------
+
+
+def test_the_first_call_is_apart_and_the_steady_state_has_least_and_median():
+    clock = Clock(5.0, 2.0, 1.0, 4.0)
+    found = measure(clock.work, runs=3, at_least=0.5, clock=clock)
+    assert (found.first, found.seconds, found.calls) == (5.0, (2.0, 1.0, 4.0), 1)
+    assert (found.least, found.median, found.compiling) == (1.0, 2.0, 4.0)
+
+
+def test_short_calls_are_repeated_and_the_call_that_warms_up_does_not_count():
+    clock = Clock(5.0, 0.03, 0.01)
+    found = measure(clock.work, runs=2, at_least=0.1, clock=clock)
+    assert found.calls == 4
+    assert clock.calls == 2 + 2 * 4
+    assert found.seconds == pytest.approx((0.01, 0.01))
+
+
+def test_a_budget_stops_the_runs_but_never_before_the_first():
+    clock = Clock(50.0, 7.0)
+    assert len(measure(clock.work, runs=5, budget=60.0, clock=clock).seconds) == 2
+    clock = Clock(50.0, 7.0)
+    assert len(measure(clock.work, runs=5, budget=1.0, clock=clock).seconds) == 1
+
+
+def test_a_call_that_was_faster_at_first_compiled_for_no_time():
+    clock = Clock(1.0, 2.0)
+    assert measure(clock.work, runs=1, clock=clock).compiling == 0
+
+
+def test_processors_are_those_of_the_fastest_run():
+    wall, used = Clock(5.0, 3.0, 2.0, 4.0), Clock(5.0, 0.3, 1.5, 0.4)
+
+    def work():
+        wall.work()
+        used.work()
+
+    found = measure(work, runs=3, clock=wall, processor_clock=used)
+    assert (found.least, found.processor) == (2.0, 1.5)
+
+
+def test_results_are_waited_for():
+    class Pending:
+        waited = 0
+
+        def block_until_ready(self):
+            Pending.waited += 1
+
+    measure(Pending, runs=1, at_least=0.0)
+    assert Pending.waited == 2
+
+
+def test_runs_must_be_positive():
+    with pytest.raises(ValueError, match=r"^runs: expected a positive number"):
+        measure(lambda: None, runs=0)
+
+
+def test_the_peak_of_memory_belongs_to_one_case():
+    size = 2**27
+    large = measure(lambda: np.ones(size, np.uint8).sum(), runs=1).peak_memory
+    small = measure(lambda: np.ones(1, np.uint8).sum(), runs=1).peak_memory
+    assert large - small > 0.8 * size
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.0], [1.0, 4.0], 0.5),
+        ([1.0, np.nan], [1.0, np.nan], 0.0),
+        ([1.0, np.nan], [1.0, 2.0], math.inf),
+        ([1.0], [1.0, 2.0], math.inf),
+        ([np.nan], [np.nan], 0.0),
+        ([0.5], [0.0], 0.5),
+    ],
+)
+def test_difference(ours, theirs, expected):
+    assert difference(ours, theirs) == expected
+
+
+def test_the_machine_is_described():
+    facts = machine("float32")
+    assert facts["cores"] >= 1
+    assert facts["dtype"] == "float32"
+    assert facts["versions"]["jax"] == jax.__version__
+    json.dumps(facts)
+
+
+# --- scaling ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0, -0.5])
+def test_exponents_of_power_laws(power):
+    sizes = [3, 10, 17, 200]
+    assert scaling.exponent(sizes, [0.7 * n**power for n in sizes]) == pytest.approx(power)
+
+
+def test_an_exponent_is_the_slope_of_least_squares():
+    sizes, seconds = [10, 20, 40, 90], [1.0, 1.7, 5.0, 6.0]
+    slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+    assert scaling.exponent(sizes, seconds) == pytest.approx(slope)
+
+
+def test_an_exponent_needs_two_sizes():
+    with pytest.raises(ValueError, match=r"^sizes: an exponent needs two"):
+        scaling.exponent([5, 5], [1.0, 2.0])
+
+
+def row(name="wis", group="scaling", **fields):
+    shape = fields.pop("shape", {"trajectories": 10, "steps": 5, "states": 3})
+    given = {"compile_seconds": 1.0, "least": 0.5, "median": 0.6, "runs": 3} | fields
+    return suite.Row(group, name, shape, "float32", **given)
+
+
+def test_rows_make_curves_whatever_their_order():
+    points = [(40, 16.0), (10, 1.0), (20, 4.0)]
+    rows = [row(shape={"steps": n}, axis="steps", least=t) for n, t in points]
+    (curve,) = scaling.curves([*rows, row(), row("mis", shape={"steps": 9}, axis="steps")])
+    assert (curve.sizes, curve.seconds) == ((10, 20, 40), (1.0, 4.0, 16.0))
+    assert (curve.exponent, curve.tail) == pytest.approx((2.0, 2.0))
+    assert curve.spread == pytest.approx(3.0)
+    assert curve.expected == 1.0
+    assert curve._replace(name="incris").expected == 2.0
+    assert curve._replace(axis="alphas").expected is None
+
+
+# --- roofline ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "itemsize", "per_step"),
+    [
+        ("mc", 4, 4 + 1),
+        ("wis", 4, 4 + 4 + 1),
+        ("wis", 8, 8 + 8 + 1),
+        ("mis", 4, 4 + 4 + 1 + 4),
+        ("osirwis", 4, 4 + 4 + 1 + 4),
+        ("dr", 4, 4 + 4 + 1 + 4 + 4 + 4 * data.ACTIONS),
+    ],
+)
+def test_bytes_counted_by_hand(name, itemsize, per_step):
+    fields = roofline.fields_of(name)
+    found = roofline.least_bytes(fields, 7 * 11, itemsize, results=5, num_actions=data.ACTIONS)
+    assert found == 7 * 11 * per_step + 5 * itemsize
+
+
+def bytes_of_arguments(function, batch):
+    """Those that the compiled function takes; the ones it does not use are dropped."""
+    text = jax.jit(function).lower(batch).as_text()
+    signature = re.search(r"@main\((.*?)\) ->", text, re.S)[1]
+    widths, total = {"f32": 4, "i32": 4, "i1": 1}, 0
+    for shape, kind in re.findall(r"tensor<([\dx]*)x(\w+)>", signature):
+        total += math.prod(map(int, shape.split("x"))) * widths[kind]
+    return total
+
+
+@pytest.mark.parametrize("name", [*roofline.READS, "osirwis", "osiris-mis", "osiris-dr"])
+def test_bytes_are_those_of_the_arrays_that_the_compiler_keeps(name):
+    batch = data.log(*SHAPE, "float32")
+
+    def function(batch):
+        if name in oj.RELEVANCE:
+            return oj.relevance_pvalues(batch, name)
+        return oj.estimate(batch, name)
+
+    fields = roofline.READS.get(name) or roofline.fields_of(name)
+    expected = roofline.bytes_of(fields, SHAPE[0] * SHAPE[1], 4, data.ACTIONS)
+    assert bytes_of_arguments(function, batch) == expected
+
+
+def test_every_estimator_and_test_has_its_bytes():
+    assert set(roofline.READS) == {*oj.ESTIMATORS, *oj.RELEVANCE} - {"oracle"}
+
+
+def test_bandwidth_counts_what_is_read_and_written(monkeypatch):
+    took = types.SimpleNamespace(least=0.5)
+    monkeypatch.setattr(roofline, "measure", lambda *arguments, **options: took)
+    found = roofline.bandwidth(4000)
+    once = 4000 / 0.5
+    assert found.scale == roofline.LOOPS * 2 * once
+    assert found.triad == found.best == roofline.LOOPS * 3 * once
+    assert found.copy == 2 * once
+    assert roofline.share(50, 2.0, 100.0) == 0.25
+    assert roofline.share(None, 2.0, 100.0) is None
+
+
+# --- rivals -----------------------------------------------------------------------------------
+
+
+def numpy_log(episodes):
+    with jax.enable_x64(True):
+        return data.as_numpy(oj.from_episodes(episodes, num_states=NUM_STATES))
+
+
+@pytest.mark.parametrize("name", rivals.ESTIMATORS)
+@pytest.mark.parametrize("size", [1, 2, 6, 15])
+def test_rivals_are_the_definitions(name, size):
+    for seed in range(8):
+        episodes = random_data(seed, size)
+        found = rivals.ESTIMATORS[name](numpy_log(episodes))
+        assert found == pytest.approx(oracle.ESTIMATORS[name](episodes), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("test", rivals.RELEVANCE)
+@pytest.mark.parametrize("weighting", ["to-go", "future", "none"])
+@pytest.mark.parametrize("size", [1, 4, 15])
+def test_rivals_test_relevance_as_defined(test, weighting, size):
+    for seed in range(4):
+        episodes = random_data(seed, size)
+        found = rivals.RELEVANCE[test](numpy_log(episodes), weighting)
+        expected = oracle.pvalues(episodes, NUM_STATES, test, weighting)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_rivals_omit_as_defined():
+    episodes, alphas = random_data(3, 12), (0.0, 0.55, 0.8, 1.0)
+    pvalues = oracle.pvalues(episodes, NUM_STATES)
+    assert len(set(pvalues > 0.55)) == 2
+    found = rivals.pipeline(numpy_log(episodes), ("osiris", "mis", "wis", "osirwis"), alphas)
+    plain = [oracle.mis(episodes), oracle.wis(episodes)]
+    omitted = [oracle.omit(episodes, oracle.keep_map(pvalues, alpha)) for alpha in alphas]
+    expected = [*plain, *map(oracle.is_, omitted), *map(oracle.wis, omitted)]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_log_is_the_same_for_us_and_for_scope_rl(double):
+    batch = oj.from_scope_rl(*scope_rl.dictionaries(*SHAPE))
+    ours = data.log(*SHAPE, "float64")
+    for field in ("reward", "log_ratio", "state", "action", "mask", "target_probs"):
+        np.testing.assert_allclose(getattr(batch, field), getattr(ours, field), rtol=1e-12)
+
+
+# --- the suite --------------------------------------------------------------------------------
+
+
+def test_a_rival_with_other_numbers_has_no_ratio():
+    right = suite.beside(row(), Rival("NumPy", lambda: 2.0, lambda: jnp.asarray(2.0)), QUICK)
+    assert right.agrees
+    assert right.ratio == pytest.approx(right.rival_seconds / 0.5)
+    wrong = suite.beside(row(), Rival("NumPy", lambda: 2.0, lambda: jnp.asarray(2.1)), QUICK)
+    assert (wrong.agrees, wrong.ratio) == (False, None)
+    assert wrong.note == "disagrees with NumPy: by 5.0e-02"
+    absent = suite.beside(row(), Rival("NumPy", lambda: 2.0, lambda: jnp.nan), QUICK)
+    assert absent.note == "disagrees with NumPy: NaN in other places"
+
+
+def test_a_rival_that_does_a_part_is_scaled_to_the_whole():
+    slow = Rival("NumPy", lambda: 1.0, lambda: jnp.asarray(1.0))
+    whole, part = (
+        suite.beside(row(), slow._replace(part=p), QUICK).rival_seconds for p in (1, 1e-6)
+    )
+    assert part > 1e4 * whole
+
+
+def results(*rows):
+    facts = machine("float32") | {"load after": None}
+    return suite.Results(facts, Bandwidth(1e10, 2e10, 5e9, 2**20), rows, quick=False)
+
+
+def test_what_is_found_is_said():
+    shape = {"trials": 1000, "trajectories": 25}
+    trials = [(1000, 0.1), (10_000, 1.1), (100_000, 13.0)]
+    said = report.findings(
+        results(
+            row("dd", "pipeline", shape=shape, us_per_trial=123.4, rival="NumPy", ratio=70.0),
+            row("cp", "cartpole", shape=shape, least=9.0, peak_memory=2 * 10**9),
+            row("cores 1, devices 1", "cores", least=2.0),
+            row("cores 2, devices 2", "cores", least=1.25),
+            *(row("dd", shape={"trials": n}, least=t, axis="trials") for n, t in trials),
+        )
+    )
+    for line in (
+        "dd: 123 us per trial over 1000.",
+        "dd: NumPy takes 70 times as long.",
+        "cp, 1000 trials of 25: 9 s, at most 2 GB.",
+        "Cost of a trial: 100 us at 1000, 110 us at 10000, 130 us at 100000; NOT constant within "
+        "20 % (spread 30 %).",
+        "dilly-dallying on cores 2, devices 2: 1.60 times the speed of one core.",
+        "No rival was compared.",
+    ):
+        assert line in said
+
+
+def test_cases_that_waited_for_a_processor_are_named():
+    rows = row("wis", processor=0.3), row("mis", processor=0.5), row("is")
+    (line,) = report.starved_lines(results(*rows))
+    assert line.startswith("1 of 3 cases had a core less than 80 % of their time")
+    assert line.endswith("too high: scaling: wis.")
+    assert not report.starved_lines(results(*rows[1:]))
+
+
+def test_a_disagreement_is_shouted_and_ends_with_1(monkeypatch, capsys, tmp_path):
+    bad = row(difference=0.5, rival="NumPy", note="disagrees with NumPy: by 5.0e-01")
+    monkeypatch.setattr(command, "run", lambda *arguments: results(bad))
+    assert run(monkeypatch, "bench", "--out", tmp_path) == 1
+    assert "WRONG: 1 of 1 rivals" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (2.5, "2.5 s"), (0.0123, "12.3 ms"), (4e-7, "0.4 us")]
+)
+def test_times_have_their_unit(value, text):
+    assert report.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (7, "7 B"), (1234, "1.23 KB"), (2.5e11, "250 GB")]
+)
+def test_sizes_have_their_unit(value, text):
+    assert report.size(value) == text
+
+
+def run(monkeypatch, *arguments):
+    """The exit code of a command."""
+    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code or 0
+
+
+def test_quick_runs_everything(monkeypatch, capsys, tmp_path):
+    assert run(monkeypatch, "bench", "--quick", "--out", tmp_path) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "say nothing about speed" in printed
+    assert "rivals give the same numbers in float64" in printed
+    found = json.loads((tmp_path / "bench.json").read_text())
+    groups = {row["group"] for row in found["rows"]}
+    optional = {"cartpole"} | (set() if scope_rl.installed() else {"scope-rl"})
+    assert groups == set(suite.GROUPS) - optional
+    for one in found["rows"]:
+        assert 0 < one["least"] <= one["median"]
+        assert one["peak_memory"] > 10**7
+        assert one["agrees"] in (True, None)
+        assert one["dtype"] == "float32"
+    compared = {one["name"] for one in found["rows"] if one["agrees"]}
+    assert {"dilly-dallying", "wis", "mis", "welch", "welch + osirwis, 3 alphas"} <= compared
+    assert {curve["axis"] for curve in found["curves"]} == {"trajectories", "trials"}
+    assert found["machine"]["load after"] is not None
+    table = (tmp_path / "bench.md").read_text()
+    assert all(f"## {group}\n" in table for group in groups)
+    for name in ("ratios", "scaling", "roofline"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_scope_rl_is_beside_ours_where_it_is_installed(monkeypatch):
+    class Theirs:
+        def __init__(self, name):
+            self.name = name
+
+        def estimate_policy_value(self, step_per_trajectory, reward, **given):
+            log = data.as_numpy(data.log(*QUICK.log_shape, "float64"))
+            assert (step_per_trajectory, reward.size) == (log.reward.shape[1], log.reward.size)
+            assert set(given) == {"action", "pscore", "evaluation_policy_action_dist"}
+            return rivals.ESTIMATORS[self.name](log)
+
+    monkeypatch.setattr(scope_rl, "installed", lambda: True)
+    monkeypatch.setattr(scope_rl, "estimator", Theirs)
+    with jax.enable_x64(True):
+        found = suite.run(dataclasses.replace(QUICK, dtype="float64"), ["scope-rl"])
+    assert [row.name for row in found.rows] == list(scope_rl.THEIRS)
+    assert all(row.agrees and row.rival == "SCOPE-RL" for row in found.rows)
+    assert {row.dtype for row in found.rows} == {"float64"}
+
+
+def test_a_process_that_fails_says_why():
+    case = Case("cores", "no such case", {}, lambda: None, place=Place(1, 1))
+    with pytest.raises(ValueError, match=r"^no such case: its process ended with 1: "):
+        suite.row_of(case, QUICK, 1e10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--only", "speed"), "only: 'speed' is unknown; there are pipeline, estimators"),
+        (("--only", "scalings"), "only: 'scalings' is unknown; did you mean scaling?"),
+        (("--trials", "0"), "trials: expected a positive number, got 0"),
+        (("--dtype", "float16"), "dtype: expected float32 or float64, got 'float16'"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_nothing_is_written(
+    monkeypatch, capsys, tmp_path, arguments, problem
+):
+    out = tmp_path / "out"
+    assert run(monkeypatch, "bench", *arguments, "--out", out) == 2
+    printed = capsys.readouterr()
+    assert problem in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_help_has_an_example(monkeypatch, capsys):
+    assert run(monkeypatch, "bench", "--help") == 0
+    assert "osiris-jax bench --only" in " ".join(capsys.readouterr().out.split())

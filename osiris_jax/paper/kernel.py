@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.paper.draws import Trials
 from osiris_jax.paper.network import nn_q_published
 from osiris_jax.paper.numbers import BY_RETURN
 from osiris_jax.paper.protocol import Form
@@ -24,24 +23,24 @@ from osiris_jax.paper.published import (
     pvalues_published,
 )
 from osiris_jax.relevance import RELEVANCE, above, keep_steps, omit, relevant
-from osiris_jax.study.kernel import method_key
 from osiris_jax.study.plan import ON_POLICY
+from osiris_jax.study.source import DataSets, method_key
 
 _PUBLISHED_FORMS = {"incris": incris_published, "mis": mis_published}
 
 
 @partial(jax.jit, static_argnames=("forms",))
-def values_of(trials: Trials, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
+def values_of(data: DataSets, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
     """The estimates of all forms from every data set.
 
     Args:
       oracle: [state] the world's own map, or None.
     """
-    return jax.vmap(partial(_of_data_set, oracle, forms))(*trials)
+    return jax.vmap(partial(_of_data_set, oracle, forms))(*data)
 
 
 def _of_data_set(
-    oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Array
+    oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Any
 ) -> Float[Array, " form"]:
     key = method_key(key, len(batch.mask))
     log_ratio = batch.require("log_ratio", "a reproduction")

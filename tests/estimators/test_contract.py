@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 import osiris_jax as oj
 from osiris_jax.core.options import keywords
-from osiris_jax.estimators import WITHOUT_RATIOS
 from osiris_jax.pipeline import compose
-from osiris_jax.relevance import RELEVANCE_BY_LAG
 
 SIZE = 6
 LONGER = MAX_STEPS + 5
@@ -66,7 +64,9 @@ EXCEPTIONS = {
         if name in ("wis", "cwpdis", "phwis", "mis", "wdr") or "weighted" in options
     },
     "gradients": {"incris": "the length of its loop is data, which has no reverse derivative"},
-    "gradients are not zero": dict.fromkeys(WITHOUT_RATIOS, "it ignores ratios"),
+    "gradients are not zero": {
+        name: "it ignores ratios" for name, e in oj.ESTIMATORS.items() if not e.reads_ratios
+    },
 }
 
 
@@ -116,7 +116,7 @@ def test_the_level_used_here_omits_some_and_keeps_some(test, double):
 def test_only_these_combinations_are_refused():
     refused = {(name, test) for name in oj.ESTIMATORS for test in TESTS if not composes(name, test)}
     by_lag = {name for name in oj.ESTIMATORS if compose.is_by_lag(name)}
-    no_lags = set(TESTS) - set(RELEVANCE_BY_LAG)
+    no_lags = {test for test in TESTS if oj.RELEVANCE[test].by_lag is None}
     expected = {("dm", test) for test in TESTS} | {(n, test) for n in by_lag for test in no_lags}
     assert refused == expected
     for name, test in refused:
@@ -169,10 +169,10 @@ def test_vmap_of_evidence_is_a_loop(test, float_type):
 def test_one_trace_per_shape_and_the_float_type_is_kept(label):
     name, options = VARIANTS[label]
     assert oj.estimate(make(0), name, **options).dtype == "float32"
-    traces = MODULE._estimate._cache_size()
+    traces = MODULE.values_of._cache_size()
     numbers = {k: 2 * x for k, x in options.items() if isinstance(x, float)}
     oj.estimate(make(1), name, discount=0.3, **options | numbers)
-    assert MODULE._estimate._cache_size() == traces
+    assert MODULE.values_of._cache_size() == traces
 
 
 @every_test
@@ -180,12 +180,12 @@ def test_one_trace_for_all_levels(test):
     options = TEST_OPTIONS.get(test, {})
     oj.estimate(make(0), "is", relevance=test, **{level_name(test): 0.1}, **options)
     oj.relevance_pvalues(make(0), test, **options)
-    traces = MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()
+    traces = MODULE.values_of._cache_size(), MODULE._pvalues._cache_size()
     level = {level_name(test): 0.7}
     others = {"discount": 0.9} | ({"ddof": 0} if "ddof" in keywords(oj.RELEVANCE[test]) else {})
     oj.estimate(make(1), "is", relevance=test, **level, **options, **others)
     oj.relevance_pvalues(make(1), test, **options, **others)
-    assert (MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()) == traces
+    assert (MODULE.values_of._cache_size(), MODULE._pvalues._cache_size()) == traces
 
 
 @with_and_without_omission

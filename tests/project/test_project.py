@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import conftest
 import pytest
 
 import osiris_jax as oj
@@ -51,6 +52,12 @@ def test_an_oracle_knows_nothing_of_the_library(path):
         names = [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
         for name in [*names, getattr(node, "module", None) or ""]:
             assert name.split(".")[0] not in ("osiris_jax", "jax"), f"{path}:{node.lineno}"
+
+
+def test_the_slowest_files_exist():
+    names = [path.stem for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
+    assert set(conftest.SLOWEST_FIRST) <= set(names)
 
 
 def test_everything_has_a_room():

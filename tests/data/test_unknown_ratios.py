@@ -10,13 +10,12 @@ from datasets import NUM_STATES, VARIANTS, load, poisoned, random_data
 import osiris_jax as oj
 from osiris_jax.core import masked
 from osiris_jax.core.options import default, keywords
-from osiris_jax.estimators import WITHOUT_RATIOS
-from osiris_jax.inference.forms import BY_COUNTS
-from osiris_jax.inference.run import Engine, plan_all
+from osiris_jax.inference.run import Resampler, specs_to_resample
 
 SIZE, SEED = 6, 4
 # `dm` has no ratios, and `stepwise-dr` never omits that of Q-hat
 NEVER_OMITTED = ("dm", "stepwise-dr")
+BY_COUNTS = [name for name, entry in oj.ESTIMATORS.items() if entry.of_counts is not None]
 UNKNOWN = {"nan": np.nan, "inf": np.inf}
 
 
@@ -42,7 +41,7 @@ def spoiled(kind, value):
 
 
 def is_estimated_from_ratios(label):
-    return VARIANTS[label][0] not in WITHOUT_RATIOS
+    return oj.ESTIMATORS[VARIANTS[label][0]].reads_ratios
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
@@ -109,10 +108,10 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
     settings = {"alpha": default(0.5), "threshold": None, "discount": 0.9}
     settings |= {"weighting": default("none"), "ddof": default(1), "key": jax.random.key(0)}
     options = {"keep": np.arange(NUM_STATES) < NUM_STATES - 1} if relevance == "oracle" else {}
-    plans = plan_all(batch, names, relevance, settings, options)
+    specs = specs_to_resample(batch, names, relevance, settings | options)
     others = [i for i in range(SIZE) if i != row]
     rows = np.array([[*others, others[0]], np.arange(SIZE), [row] * SIZE])
-    found = Engine(batch, plans).values(rows)
+    found = Resampler(batch, specs).values_of_rows(rows)
     for label, values in found.items():
         for number, of_resample in enumerate(rows):
             gathered = jax.tree.map(lambda x, own=of_resample: x[own], batch)

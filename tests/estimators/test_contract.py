@@ -16,9 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import osiris_jax as oj
-from osiris_jax.estimators import WITHOUT_RATIOS
 from osiris_jax.pipeline import compose
-from osiris_jax.relevance import RELEVANCE_BY_LAG
 
 SIZE = 6
 LONGER = MAX_STEPS + 5
@@ -56,7 +54,9 @@ EXCEPTIONS = {
         if name in ("wis", "cwpdis", "phwis", "mis", "wdr") or "weighted" in options
     },
     "gradients": {"incris": "the length of its loop is data, which has no reverse derivative"},
-    "gradients are not zero": dict.fromkeys(WITHOUT_RATIOS, "it ignores ratios"),
+    "gradients are not zero": {
+        name: "it ignores ratios" for name, e in oj.ESTIMATORS.items() if not e.reads_ratios
+    },
 }
 
 
@@ -79,7 +79,7 @@ def assert_same(actual, expected, rounding=1e-12):
 def test_only_these_combinations_are_refused():
     refused = {(name, test) for name in oj.ESTIMATORS for test in TESTS if not composes(name, test)}
     by_lag = {name for name in oj.ESTIMATORS if compose.is_by_lag(name)}
-    no_lags = set(TESTS) - set(RELEVANCE_BY_LAG)
+    no_lags = {test for test in TESTS if oj.RELEVANCE[test].by_lag is None}
     expected = {("dm", test) for test in TESTS} | {(n, test) for n in by_lag for test in no_lags}
     assert refused == expected
     for name, test in refused:
@@ -99,10 +99,10 @@ def test_compiled_is_eager(double):
 def test_one_trace_per_shape_and_the_float_type_is_kept(label):
     name, options = VARIANTS[label]
     assert oj.estimate(make(0), name, **options).dtype == "float32"
-    traces = MODULE._estimate._cache_size()
+    traces = MODULE.values_of._cache_size()
     numbers = {k: 2 * x for k, x in options.items() if isinstance(x, float)}
     oj.estimate(make(1), name, discount=0.3, **options | numbers)
-    assert MODULE._estimate._cache_size() == traces
+    assert MODULE.values_of._cache_size() == traces
 
 
 @every(OMITTING)

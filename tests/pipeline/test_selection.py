@@ -43,10 +43,10 @@ def choose_given(columns, value, undefined_below, key, option, *, method):
 
     candidates = selection.Candidates(
         batch=oj.TrajectoryBatch(reward=columns, mask=columns == columns),
-        estimator="wis",
+        normalised=True,
         value=value,
         maps=None,
-        keep=None,
+        log_weights=None,
         resample=resample,
         discount=1.0,
     )
@@ -281,7 +281,7 @@ def test_one_trace_for_all_numbers(double):
             oj.choose_level(batch, method=method, **settings)
         del changing["key"]
         oj.choose_level(batch, levels=levels, max_kept=3 + number, **changing)
-        traces.add(MODULE._choose._cache_size())
+        traces.add(MODULE.choice_of._cache_size())
     assert len(traces) == 1
 
 

@@ -73,10 +73,10 @@ def test_vmap_of_evidence_is_a_loop(test, double):
 def test_one_trace_for_all_levels(test):
     at_level(test, 0.1, make(0))
     evidence(test, make(0))
-    traces = MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()
+    traces = MODULE.values_of._cache_size(), MODULE._pvalues._cache_size()
     at_level(test, 0.7, make(1))
     evidence(test, make(1), 0.5, ddof=0)
-    assert (MODULE._estimate._cache_size(), MODULE._pvalues._cache_size()) == traces
+    assert (MODULE.values_of._cache_size(), MODULE._pvalues._cache_size()) == traces
 
 
 @every_test

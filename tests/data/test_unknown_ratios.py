@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from composed import TESTS, estimate_all, labels_for
-from datasets import MAX_STEPS, NUM_STATES, VARIANTS, poisoned, random_data
+from composed import TESTS, plain
+from datasets import NUM_STATES, VARIANTS, load, poisoned, random_data
 
 import osiris_jax as oj
 from osiris_jax.core import masked
@@ -33,7 +33,7 @@ def spoiled(kind, value):
     row, step = place_of(kind, data)
     if kind == "no reward":
         data[row]["rewards"][:] = 0
-    batch = oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES), MAX_STEPS)
+    batch = load(data)
     log_ratio = batch.log_ratio.at[row, step].set(value)
     if kind == "after a zero":
         log_ratio = log_ratio.at[row, 0].set(-jnp.inf)
@@ -48,17 +48,16 @@ def is_estimated_from_ratios(label):
 @pytest.mark.parametrize("kind", ["first", "last", "no reward", "after a zero"])
 def test_an_unknown_ratio_makes_every_estimate_nan(kind, value, float_type):
     batch, _ = spoiled(kind, value)
-    values = estimate_all(poisoned(batch))
-    for label, found in values.items():
-        assert np.isnan(found) == is_estimated_from_ratios(label), label
+    for label in VARIANTS:
+        assert np.isnan(plain(label, poisoned(batch))) == is_estimated_from_ratios(label), label
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
 def test_all_ratios_unknown(value):
-    batch = oj.from_episodes(random_data(SEED, SIZE), num_states=NUM_STATES)
-    values = estimate_all(batch.replace(log_ratio=jnp.full_like(batch.reward, value)))
-    for label, found in values.items():
-        assert np.isnan(found) == is_estimated_from_ratios(label), label
+    batch = load(random_data(SEED, SIZE))
+    batch = batch.replace(log_ratio=jnp.full_like(batch.reward, value))
+    for label in VARIANTS:
+        assert np.isnan(plain(label, batch)) == is_estimated_from_ratios(label), label
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
@@ -92,8 +91,7 @@ def test_no_test_decides_by_an_unknown_ratio(test, value, float_type):
     batch, _ = spoiled("last", value)
     for weighting in ("none", "to-go"):
         assert np.isnan(oj.relevance_pvalues(batch, test, weighting=weighting)).all()
-    values = estimate_all(batch, test=test)
-    assert all(np.isnan(values[label]) for label in labels_for(test))
+    assert np.isnan(oj.estimate(batch, "wis", relevance=test))
 
 
 def test_a_network_of_unknown_weights_has_diverged():

@@ -5,11 +5,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import oracle_intervals as slow
+import oracles as oracle
 import pytest
 from datasets import MAX_STEPS, NUM_STATES, poisoned, random_data
 from jax import random
+from oracles import intervals as slow
 
 import osiris_jax as oj
 from osiris_jax.evaluation.judge import decimal, graver

@@ -1,13 +1,13 @@
 """A slow oracle for NN-Q: the fit written out in NumPy, on ragged lists, from the definitions.
 
-Data as in `oracle.py`, with `observations` where the network takes them. Networks are lists of
+Data as in `oracles`, with `observations` where the network takes them. Networks are lists of
 (kernel [in, out], bias [out]); one-hot inputs are built in full. Given are the first weights and
 which steps each minibatch holds, counted over the used steps one trajectory after another.
-Nothing here may import the library under test.
 """
 
 import numpy as np
-from oracle import ratios, returns_to_go
+
+from oracles.core import ratios, returns_to_go
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Kingma & Ba 2015
 
@@ -132,3 +132,8 @@ def fit(
     if inputs == "state":
         table = aim_mean + aim_std * forward(network, np.eye(num_states))[1]
     return network, losses, at_steps, table
+
+
+def nn_q(data, num_states, **options):
+    """std / |mean| over actions of the Q of every state, after `fit` on states."""
+    return variation(fit(data, num_states=num_states, inputs="state", **options)[3])

@@ -1,14 +1,16 @@
 """Slow oracles for step-wise OSIRIS: p-values by lag and the estimators, from the definitions.
 
-A data set is a list of trajectories as in `oracle`, whose conventions hold here too. Bins of lags
+A data set is a list of trajectories as in `oracles`, whose conventions hold here too. Bins of lags
 are a list of `range`s, the last one standing for all later lags as well.
 """
 
 import itertools
 
 import numpy as np
-import oracle
-from oracle import LD, ratios, rewards
+
+from oracles.core import LD, horizon, quotient, ratios, rewards
+from oracles.doubly_robust import after_fit, step_values
+from oracles.stats import two_sample
 
 
 def lag_ranges(num_steps, exact=16, growth=1.5):
@@ -23,7 +25,7 @@ def lag_ranges(num_steps, exact=16, growth=1.5):
 def reward_after(traj, t, lag, weighting):
     """r_{t+dt} times rho_{t:t+dt}, rho_{t+1:t+dt} or 1; 0 beyond the end.
 
-    Ratios are sorted before they are multiplied, as in `oracle.samples`.
+    Ratios are sorted before they are multiplied, as in `relevance.samples`.
     """
     if t + lag >= len(traj["rewards"]):
         return LD(0)
@@ -63,7 +65,7 @@ def pvalues(
                     group.append(pooled(traj, t, lags, weighting, discount))
                 seen.add(state)
         for state, (plus, minus) in groups.items():
-            p = oracle.two_sample("welch", plus, minus, ddof) if plus and minus else np.nan
+            p = two_sample("welch", plus, minus, ddof) if plus and minus else np.nan
             if not np.isnan(p):
                 result[row, state] = np.clip(p, 0.0, 1.0)
     return result
@@ -87,14 +89,14 @@ def weight(traj, theta, bins, at, last):
 def stepwise(data, theta, bins, discount=1.0, weighted=False):
     """sum_t' gamma^(t'-1) times the mean of W_t' r_t', or sum of W r over sum of W."""
     total = LD(0)
-    for at in range(oracle.horizon(data)):
+    for at in range(horizon(data)):
         top, bottom = LD(0), LD(0)
         for traj in data:
             here = weight(traj, theta, bins, at, at)
             bottom += here
             if at < len(traj["rewards"]):
                 top += here * rewards(traj)[at]
-        step = oracle.quotient(top, bottom) if weighted else top / len(data)
+        step = quotient(top, bottom) if weighted else top / len(data)
         total += LD(discount) ** at * step
     return float(total)
 
@@ -111,6 +113,27 @@ def stepwise_dr(data, theta, bins, q, v, discount=1.0):
             inner = kept * reward + LD(v_of[at]) - ratio * LD(q_of[at])
             total += LD(discount) ** at * weight(traj, theta, bins, at, at - 1) * inner
     return float(total / len(data))
+
+
+def everything(data):
+    """The map that keeps all ratios, and its one bin."""
+    num_states = 1 + max(int(np.max(traj["states"])) for traj in data)
+    return np.ones((1, num_states), bool), [range(1)]
+
+
+def stepwise_plain(data, discount=1.0, weighted=False):
+    """`stepwise` without omission."""
+    return stepwise(data, *everything(data), discount, weighted)
+
+
+def stepwise_dr_plain(data, discount=1.0):
+    """`stepwise_dr` without omission, Q-hat fitted to the data."""
+
+    def estimate(data, qhat, discount):
+        q, v = zip(*step_values(data, qhat), strict=True)
+        return stepwise_dr(data, *everything(data), q, v, discount)
+
+    return after_fit(estimate, data, discount)
 
 
 def ordinary_dr(data, q, v, discount=1.0):

@@ -1,11 +1,13 @@
 """Slow oracles for the published protocol: its stream, its classes by return, its NN-Q.
 
-Data as in `oracle.py`. Nothing here may import the library under test.
+Data as in `oracles`.
 """
 
 import numpy as np
-import oracle
-import oracle_nnq
+
+from oracles import networks
+from oracles.core import returns_to_go
+from oracles.stats import two_sample
 
 MAZE = """
 ##############
@@ -77,7 +79,7 @@ def pvalues_by_return(data, num_states, visit_coins, action_coins):
         visits = [
             (float(x), int(traj["actions"][t]), bool(visit_coins[i][t]))
             for i, traj in enumerate(data)
-            for t, x in enumerate(oracle.returns_to_go(traj))
+            for t, x in enumerate(returns_to_go(traj))
             if traj["states"][t] == state
         ]
         if not visits:
@@ -91,14 +93,14 @@ def pvalues_by_return(data, num_states, visit_coins, action_coins):
                 above.add(action)
         groups = [[x for x, a, _ in visits if (a in above) == side] for side in (True, False)]
         if all(groups):
-            result[state] = oracle.two_sample("welch", *groups, ddof=0)
+            result[state] = two_sample("welch", *groups, ddof=0)
     return result
 
 
 def nn_q(data, network, minibatches, inputs, asked):
     """std_a Q / mean_a Q of the rows `asked`, after training on `inputs` [step, dim]."""
     actions = np.concatenate([traj["actions"] for traj in data])
-    aims = np.concatenate([oracle_nnq.targets(traj, "none", 1.0) for traj in data])
-    network, _ = oracle_nnq.train(network, inputs, actions, aims, minibatches, 1e-3, clip=1.0)
-    q = oracle_nnq.forward(network, asked)[1]
+    aims = np.concatenate([networks.targets(traj, "none", 1.0) for traj in data])
+    network, _ = networks.train(network, inputs, actions, aims, minibatches, 1e-3, clip=1.0)
+    q = networks.forward(network, asked)[1]
     return np.std(q, axis=1) / np.mean(q, axis=1)

@@ -1,20 +1,15 @@
 """Slow, plain oracles for the doubly robust estimators and their tabular Q-hat.
 
-A data set is a list of trajectories as in `oracle`, each with `target_probs` [step, action] too.
+A data set is a list of trajectories as in `oracles`, each with `target_probs` [step, action] too.
 A Q-hat is a list of [step, action] arrays, one for each trajectory. Arithmetic is in long double.
-Nothing here may import the library under test.
 """
 
 import numpy as np
 
-LD = np.longdouble
+from oracles.core import LD, horizon
+
 END = None  # where the last step of a trajectory leads
 UNKNOWN = -1  # where the last step of one that may have been cut leads
-
-
-def horizon(data):
-    """The length of the longest trajectory."""
-    return max(len(traj["rewards"]) for traj in data)
 
 
 def transitions(data, longest):
@@ -76,12 +71,21 @@ def fitted_tables(training, data, num_actions, discount, smoothing):
 
 def fitted(data, num_actions, *, discount=1.0, folds=2, smoothing=1.0):
     """Q-hat at every step, from the trajectories of other folds."""
-    result = []
-    for i, traj in enumerate(data):
-        training = [x for j, x in enumerate(data) if folds < 2 or j % folds != i % folds]
-        tables = fitted_tables(training, data, num_actions, discount, smoothing)
-        result.append(np.array([tables[t][int(s)] for t, s in enumerate(traj["states"])]))
-    return result
+    tables = []
+    for fold in range(min(max(folds, 1), len(data))):
+        training = [x for j, x in enumerate(data) if folds < 2 or j % folds != fold]
+        tables.append(fitted_tables(training, data, num_actions, discount, smoothing))
+    return [
+        np.array([tables[i % len(tables)][t][int(s)] for t, s in enumerate(traj["states"])])
+        for i, traj in enumerate(data)
+    ]
+
+
+def after_fit(estimator, data, discount=1.0, folds=5, smoothing=0.1):
+    """An estimator of data, Q-hat and discount, with the Q-hat that is fitted to the data."""
+    options = {"discount": discount, "folds": folds, "smoothing": smoothing}
+    num_actions = np.shape(data[0]["target_probs"])[1]
+    return estimator(data, fitted(data, num_actions, **options), discount)
 
 
 def from_table(data, q):

@@ -1,13 +1,14 @@
 """Slow, plain oracles for intervals: loops over resamples that repeat whole trajectories.
 
-Nothing here may import the library under test. A method is a function of plain lists of numbers.
+A method is a function of plain lists of numbers.
 """
 
 import math
 
 import numpy as np
-import oracle
 from scipy import stats
+
+from oracles import core, estimators, relevance
 
 MOST_GROUPS = 200
 
@@ -17,9 +18,9 @@ def estimate(data, name, num_states, *, alpha=0.05, discount=1.0, test=None, **o
     plain = name.removeprefix("osiris-")
     own = {k: options[k] for k in ("clip", "finished") if k in options}
     if name != plain:
-        p = oracle.pvalues(data, num_states, "welch", discount=discount, **(test or {}))
-        data = oracle.omit(data, oracle.keep_map(p, alpha))
-    return oracle.ESTIMATORS[plain](data, discount=discount, **own)
+        p = relevance.pvalues(data, num_states, "welch", discount=discount, **(test or {}))
+        data = relevance.omit(data, relevance.keep_map(p, alpha))
+    return estimators.ESTIMATORS[plain](data, discount=discount, **own)
 
 
 def resampled(data, rows, name, num_states, **options):
@@ -62,14 +63,14 @@ def bca(value, values, left_out, confidence):
 
 def terms(data, name, discount=1.0):
     """What `is`, `pdis` or `mc` is the mean of."""
-    return [oracle.ESTIMATORS[name]([traj], discount=discount) for traj in data]
+    return [estimators.ESTIMATORS[name]([traj], discount=discount) for traj in data]
 
 
 def linear_terms_of_wis(data, discount=1.0):
     """v + w (g - v) / mean(w), v the estimate."""
-    value = oracle.wis(data, discount=discount)
-    weights = [float(np.prod(oracle.ratios(traj))) for traj in data]
-    returns = [float(oracle.returns(traj, discount)) for traj in data]
+    value = estimators.wis(data, discount=discount)
+    weights = [float(np.prod(core.ratios(traj))) for traj in data]
+    returns = [float(core.returns(traj, discount)) for traj in data]
     centre = np.mean(weights)
     return [value + w * (g - value) / centre for w, g in zip(weights, returns, strict=True)]
 

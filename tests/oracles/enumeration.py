@@ -1,8 +1,7 @@
 """A slow oracle for small MDPs: every trajectory one by one, then sums straight from definitions.
 
 `trajectories` is a recursion that yields each possible trajectory with its probability; `Paths`
-puts them in arrays and takes expectations as sums over them. Nothing here may import the library
-under test.
+puts them in arrays and takes expectations as sums over them.
 """
 
 import dataclasses

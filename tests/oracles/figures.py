@@ -1,7 +1,7 @@
 """Slow, plain oracles for the numbers behind the figures, loops over ragged lists.
 
-A trial is a list of trajectories as in `oracle`, each with `observations` [time, dim] too; a map is
-an array of booleans by state. Nothing here may import the library under test.
+A trial is a list of trajectories as in `oracles`, each with `observations` [time, dim] too; a map
+is an array of booleans by state.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Slow, plain oracles for fitted behaviour policies, written straight from the definitions.
 
-A data set is a list of trajectories, as in `oracle`, here with `observations` too. Trajectory i is
-in fold i mod folds and is answered for by the other folds. Nothing here may import the library.
+A data set is a list of trajectories, as in `oracles`, here with `observations` too. Trajectory i is
+in fold i mod folds and is answered for by the other folds.
 """
 
 import numpy as np

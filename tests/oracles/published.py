@@ -1,10 +1,14 @@
 """Slow oracles for what the paper's code computes in place of the definitions (no discount).
 
-Data as in `oracle.py`. Nothing here may import the library under test.
+Data as in `oracles`.
 """
 
 import numpy as np
-import oracle
+
+from oracles import estimators
+from oracles.core import LD, horizon
+from oracles.relevance import samples
+from oracles.stats import two_sample
 
 
 def incris_published(data):
@@ -14,10 +18,10 @@ def incris_published(data):
     cov(A, B r_t)^2 + var(B r_t), population moments over those alive at t, ties to the smallest k.
     So k = 0 still has B = rho_{t+1:T}; a trajectory alone at t has all scores 0 and k = 0.
     """
-    total = oracle.LD(0)
-    for t in range(1, oracle.horizon(data) + 1):
+    total = LD(0)
+    for t in range(1, horizon(data) + 1):
         alive = [traj for traj in data if t <= len(traj["rewards"])]
-        total += oracle.pick(oracle.window_scores(alive, t, end=None), tie=1e-9)
+        total += estimators.pick(estimators.window_scores(alive, t, end=None), tie=1e-9)
     return float(total)
 
 
@@ -27,7 +31,7 @@ def mis_published(data):
     Rewards are still divided by n_t(s). The absorbing state is one state shared by all finished
     trajectories: the steps at which trajectories end in s count as one pair.
     """
-    return oracle.marginalised(data, 1.0, count_pairs=True)
+    return estimators.marginalised(data, 1.0, count_pairs=True)
 
 
 def pvalues_published(data, num_states, test="welch"):
@@ -36,9 +40,9 @@ def pvalues_published(data, num_states, test="welch"):
     1 where a group is empty; NaN where Welch is 0/0 (both groups constant, with equal means).
     """
     result = np.ones(num_states)
-    for state, (plus, minus) in oracle.samples(data, "none").items():
+    for state, (plus, minus) in samples(data, "none").items():
         if plus and minus:
-            result[state] = oracle.two_sample(test, plus, minus, ddof=0)
+            result[state] = two_sample(test, plus, minus, ddof=0)
     return result
 
 

@@ -1,15 +1,16 @@
 """Data sets with ratios from e^-50 to e^50, and INCRIS on them in long double, with error bounds.
 
-Written from the definition; nothing here may import the library under test. The choice of a cut is
-not continuous: where scores are nearer than rounding can tell, the mean at either cut is right. So
-the oracle gives every cut's score and mean with what a float type explains of an error in each.
+The choice of a cut is not continuous: where scores are nearer than rounding can tell, the mean at
+either cut is right. So the oracle gives every cut's score and mean with what a float type explains
+of an error in each.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-LD = np.longdouble
+from oracles.core import LD
+
 SHAPES = ((7, 5), (50, 40), (2, 3), (20, 12), (5, 25))
 TIE = {"float32": 1e-4, "float64": 1e-9}  # documented: scores so near are ties
 LEAST_UNITS = 64  # a bound counts at least so many rounding errors

@@ -19,12 +19,12 @@ from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
-from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.paper import published
 from osiris_jax.paper.draws import Data
 from osiris_jax.paper.protocol import INDEPENDENT
+from osiris_jax.pipeline import compose
 from osiris_jax.relevance import RELEVANCE
-from osiris_jax.relevance.omission import keep_steps, omit, relevant
+from osiris_jax.relevance.omission import keep_steps, relevant
 from osiris_jax.study import Study
 from osiris_jax.study.plan import ON_POLICY
 from osiris_jax.study.summary import Truth, cell_moments, rows_of
@@ -36,7 +36,7 @@ SHORT_SIZES, SHORT_HORIZON = (25, 50, 100), 100
 PLAYED_TRUTH_EPISODES = 2000
 
 KeepMap = Callable[[TrajectoryBatch, Array], Array]
-Statistic = Callable[[TrajectoryBatch, Array, Array], Any]
+Statistic = Callable[[TrajectoryBatch, Array], Any]
 
 
 def keep_as_defined(
@@ -92,21 +92,16 @@ def weights_and_lengths(
 def _weights(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> tuple[Array, Array]:
     """[alpha, trial, traj] log-weights and effective lengths."""
 
-    def statistic(batch: TrajectoryBatch, log_ratio: Array, kept: Array) -> tuple[Array, Array]:
-        return masked.log_weights(log_ratio, batch.mask), masked.lengths(kept & batch.mask)
+    def statistic(batch: TrajectoryBatch, kept: Array) -> tuple[Array, Array]:
+        return compose.kept_weights(batch, kept), masked.lengths(kept & batch.mask)
 
     return jax.vmap(partial(_at_levels, alphas, keep, statistic), out_axes=1)(batches)
 
 
 def _at_levels(alphas: Array, keep: KeepMap, statistic: Statistic, batch: TrajectoryBatch) -> Any:
-    """[alpha, ...] the statistic of a data set after omission at every level."""
-    log_ratio = batch.require("log_ratio", "omission")
-
-    def at_level(states: Bool[Array, " state"]) -> Any:
-        kept = keep_steps(states, batch)
-        return statistic(batch, omit(log_ratio, kept), kept)
-
-    return jax.vmap(at_level)(keep(batch, alphas))
+    """[alpha, ...] the statistic of a data set and of the steps that are kept at every level."""
+    maps = keep(batch, alphas)
+    return jax.vmap(lambda states: statistic(batch, keep_steps(states, batch)))(maps)
 
 
 def osirwis_values(
@@ -124,8 +119,8 @@ def osirwis_values(
 def _osirwis(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> Array:
     """[trial, alpha]."""
 
-    def statistic(batch: TrajectoryBatch, log_ratio: Array, kept: Array) -> Array:
-        return ESTIMATORS["wis"](batch, log_ratio)
+    def statistic(batch: TrajectoryBatch, kept: Array) -> Array:
+        return compose.value_of(batch, "wis", kept)
 
     return jax.vmap(partial(_at_levels, alphas, keep, statistic))(batches)
 

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.estimators import parse_name
 from osiris_jax.paper.network import nn_q_published
 from osiris_jax.paper.numbers import BY_RETURN
 from osiris_jax.paper.protocol import Form
@@ -22,7 +22,8 @@ from osiris_jax.paper.published import (
     mis_published,
     pvalues_published,
 )
-from osiris_jax.relevance import RELEVANCE, above, keep_steps, omit, relevant
+from osiris_jax.pipeline import compose
+from osiris_jax.relevance import RELEVANCE, above, keep_steps, relevant
 from osiris_jax.study.plan import ON_POLICY
 from osiris_jax.study.source import DataSets, method_key
 
@@ -43,30 +44,27 @@ def _of_data_set(
     oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Any
 ) -> Float[Array, " form"]:
     key = method_key(key, len(batch.mask))
-    log_ratio = batch.require("log_ratio", "a reproduction")
     values, maps = [], {}
     for form in forms:
         name = form.column.estimator
         if name == ON_POLICY:
             values.append(on_policy.mean())
         elif form.column.relevance is None:
-            values.append(_plain(form, batch, log_ratio))
+            values.append(_plain(form, batch))
         else:
             test = form._replace(column=form.column._replace(estimator=""))
             if test not in maps:
                 maps[test] = keep_steps(_relevant_states(test, oracle, key, batch), batch)
             plain, _ = parse_name(name)
-            values.append(ESTIMATORS[plain](batch, omit(log_ratio, maps[test])))
+            values.append(compose.value_of(batch, plain, maps[test]))
     return jnp.stack(values)
 
 
-def _plain(
-    form: Form, batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
-) -> Float[Array, ""]:
+def _plain(form: Form, batch: TrajectoryBatch) -> Float[Array, ""]:
     name = form.column.estimator
     if name in _PUBLISHED_FORMS and form.get(name) == "published":
-        return _PUBLISHED_FORMS[name](batch, log_ratio)
-    return ESTIMATORS[name](batch, log_ratio)
+        return _PUBLISHED_FORMS[name](batch, batch.require("log_ratio", "a reproduction"))
+    return compose.plain_value(batch, name)
 
 
 def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch) -> Any:

@@ -23,7 +23,7 @@ from jax import Array
 from osiris_jax.batch import bucket_length
 from osiris_jax.core.compiled import compiled
 from osiris_jax.pipeline import selection
-from osiris_jax.study.kernel import Estimates, Inputs, estimates_of, inputs_of, of_data_set
+from osiris_jax.study.kernel import Estimates, estimates_of, of_data_set
 from osiris_jax.study.plan import Study
 from osiris_jax.study.source import DataSets, Simulated, keys_of, source_of
 
@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, study: Study, devices: list | None = None):
         self.study, self.source = study, source_of(study)
-        self.estimates, self.inputs = estimates_of(study), inputs_of(study)
+        self.estimates = estimates_of(study)
         devices = jax.local_devices() if devices is None else devices
         self.on_cpu = all(device.platform == "cpu" for device in devices)
         alone = self.on_cpu and len(devices) == 1 and isinstance(self.source, Simulated)
@@ -63,8 +63,8 @@ class Engine:
         """
         arrays = ARRAYS_RECORDED
         if not self.on_cpu:
-            chosen = len(self.estimates.methods) * len(selection.ALPHAS)
-            levels = (len(self.study.levels) + chosen) * len(self.estimates.omitting)
+            chosen = len(self.study.methods) * len(selection.ALPHAS)
+            levels = (len(self.study.levels) + chosen) * len(self.study.omitting)
             arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
         if self.study.needs_probs:
             arrays += ARRAYS_PER_LEVEL * self.study.world.num_actions
@@ -178,12 +178,12 @@ class Engine:
 
     def _estimator(self, device: Any) -> Callable[[DataSets, np.ndarray, int], Array]:
         """What gives [member, cell] of the data sets at some places, and of some more."""
-        inputs, take = jax.device_put(self.inputs, device), self.source.taker(device)
+        estimates, take = jax.device_put(self.estimates, device), self.source.taker(device)
 
         def estimate(drawn: DataSets, members: np.ndarray, steps: int) -> Array:
             size = self._group_size(steps) if self.on_cpu else len(members)
             places = members[np.arange(size) % len(members)]
-            return _estimate(inputs, take(drawn, places, steps), self.estimates)
+            return _estimate(estimates, take(drawn, places, steps))
 
         return estimate
 
@@ -199,6 +199,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-@compiled(static_argnames="estimates")
-def _estimate(inputs: Inputs, drawn: DataSets, estimates: Estimates) -> Array:
-    return jax.vmap(lambda data: of_data_set(estimates, inputs, data))(drawn)
+@compiled
+def _estimate(estimates: Estimates, drawn: DataSets) -> Array:
+    return jax.vmap(partial(of_data_set, estimates))(drawn)

@@ -138,7 +138,7 @@ class Study:
         for named in self.tests:
             self._check_test(named)
         self._refuse_idle()
-        by_lag = [name for name in self._omitting() if is_by_lag(name)]
+        by_lag = [name for name in self._omitting if is_by_lag(name)]
         if by_lag and BY_STATE in self.methods:
             others = ", ".join(name for name in SELECTION if name != BY_STATE)
             raise ValueError(
@@ -174,8 +174,8 @@ class Study:
         if not tests or not (self.methods or any(map(_has_alpha, tests))):
             found["alphas"] = "has no effect, for no relevance test has levels"
         for field in ("weighting", "ddof"):
-            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting())
-            own = (dict(test.options) for test in tests for _ in self._omitting())
+            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting)
+            own = (dict(test.options) for test in tests for _ in self._omitting)
             if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
                 found[field] = "has no effect, for no relevance test uses it"
         return found
@@ -213,17 +213,23 @@ class Study:
             return
         if OF_OMISSION in options:
             integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
-            if self.omits and all(map(is_by_lag, self._omitting())):
+            if self.omits and all(map(is_by_lag, self._omitting)):
                 raise ValueError(f"relevance: {OF_OMISSION} has no effect where omission is by lag")
-        functions = {test_for(estimator, name): estimator for estimator in self._omitting()}
+        functions = {test_for(estimator, name): estimator for estimator in self._omitting}
         refuse_unknown(options, list(functions) or [RELEVANCE[name]])
         for function, estimator in functions.items():
             bound = self.test_options(named, estimator)
             check_options(bound, function)
             try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
 
+    @property
+    def omitting(self) -> list[Named]:
+        """The estimators after omission."""
+        return [named for named in self.named_estimators if _omits(named)]
+
+    @property
     def _omitting(self) -> list[str]:
-        return [parse_name(named.name)[0] for named in self.named_estimators if _omits(named)]
+        return [parse_name(named.name)[0] for named in self.omitting]
 
     def test_options(self, named: Named, estimator: str) -> dict[str, Any]:
         """The options of a test for this estimator: its own and the study's, if it takes them."""
@@ -262,7 +268,7 @@ class Study:
     @property
     def omits(self) -> bool:
         """Whether any estimator needs a relevance test."""
-        return any(_omits(named) for named in self.named_estimators)
+        return bool(self.omitting)
 
     @property
     def tests_used(self) -> tuple[Named, ...]:
@@ -287,9 +293,8 @@ class Study:
             if not _omits(named):
                 yield Cell(named.text, None, None, None, size)
         for test in self.tests_used:
-            for named in self.named_estimators:
-                if _omits(named):
-                    yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
+            for named in self.omitting:
+                yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
 
     def _levels_of(self, test: Named) -> Iterator[tuple[str, float | None, float | None]]:
         """What a test is called, its alpha and its threshold, for all its levels."""

@@ -13,7 +13,7 @@ from osiris_jax.core import bits
 from osiris_jax.data.policies import choose
 from osiris_jax.study import source
 from osiris_jax.study.engine import Engine
-from osiris_jax.study.kernel import estimates_of, inputs_of, of_data_set
+from osiris_jax.study.kernel import estimates_of, of_data_set
 from osiris_jax.study.source import DataSets, keys_of
 from osiris_jax.worlds.tabular import passed_from
 
@@ -37,7 +37,7 @@ def by_one_call(plan, trials):
     """All data sets in one vmapped call, at the length of the longest of all."""
     keys = keys_of(plan.seed, trials)
     batch = plan.world.rollout(keys, max(plan.sizes))
-    compute = partial(of_data_set, estimates_of(plan), inputs_of(plan))
+    compute = partial(of_data_set, estimates_of(plan))
     return np.asarray(jax.jit(jax.vmap(compute))(DataSets(keys, batch, None)))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax import random
 
 import osiris_jax as oj
-from osiris_jax.models.neural import draw
+from osiris_jax.models.descent import draw
 from osiris_jax.paper import network, published
 from osiris_jax.paper.draws import Draws, data_sets, legacy_rollout
 from osiris_jax.study.kernel import TARGET_STREAM

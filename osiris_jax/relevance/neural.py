@@ -15,47 +15,11 @@ from osiris_jax.core.options import takes_options_of
 from osiris_jax.models.neural import QFit, fit_q, q_table, q_values
 from osiris_jax.relevance.omission import AtSteps
 
-_SIZES_AND_WORDS = (
-    *("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs"),
-)
 
-
-@partial(jax.jit, static_argnames=_SIZES_AND_WORDS)
-def nn_q_fit(
-    batch: TrajectoryBatch,
-    *,
-    key: Key[Array, ""] | None = None,
-    weighting: str = "none",
-    discount=1.0,
-    hidden: int = 32,
-    layers: int = 1,
-    steps: int = 500,
-    minibatch: int = 128,
-    learning_rate=1e-3,
-    gradient_clip=None,
-    standardize: bool = False,
-    inputs: str = "auto",
-) -> QFit:
-    """The fit behind `nn_q`, with its loss curve; same options."""
-    if layers < 0:
-        raise ValueError(f"layers: expected a number of at least 0, got {layers}")
-    return fit_q(
-        random.key(0) if key is None else key,
-        batch,
-        weighting=weighting,
-        discount=discount,
-        hidden=(hidden,) * layers,
-        steps=steps,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        gradient_clip=gradient_clip,
-        standardize=standardize,
-        inputs=inputs,
-    )
-
-
-@takes_options_of(nn_q_fit)
-def nn_q(batch: TrajectoryBatch, **options: Any) -> Float[Array, " state"] | AtSteps:
+@takes_options_of(fit_q)
+def nn_q(
+    batch: TrajectoryBatch, *, key: Key[Array, ""] | None = None, **options: Any
+) -> Float[Array, " state"] | AtSteps:
     """NN-Q: std_a Q / |mean_a Q| of a network fitted to the data (Shen et al. 2021, appendix).
 
     Not a p-value: theta = [statistic > threshold], 0.4 in the paper, see `above`. NaN everywhere
@@ -78,11 +42,23 @@ def nn_q(batch: TrajectoryBatch, **options: Any) -> Float[Array, " state"] | AtS
     Returns:
       [state] for a network on states; for one on observations [traj, time], 0 in the padding.
     """
-    fit = nn_q_fit(batch, **options)
+    fit = nn_q_fit(batch, key=key, **options)
     by_state = fit.input is None
     statistic = variation(q_table(fit) if by_state else q_values(fit, batch))
     statistic = jnp.where(fit.diverged, jnp.nan, statistic)
     return statistic if by_state else AtSteps(statistic)
+
+
+_SIZES_AND_WORDS = (
+    *("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs"),
+)
+
+
+@partial(jax.jit, static_argnames=_SIZES_AND_WORDS)
+@takes_options_of(fit_q)
+def nn_q_fit(batch: TrajectoryBatch, *, key: Key[Array, ""] | None = None, **options: Any) -> QFit:
+    """The fit behind `nn_q`, with its loss curve; same options."""
+    return fit_q(random.key(0) if key is None else key, batch, **options)
 
 
 def variation(q: Float[Array, "*shape action"]) -> Float[Array, "*shape"]:

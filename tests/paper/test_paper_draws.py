@@ -14,7 +14,7 @@ from oracles import paper as oracle_paper
 from oracles import published as oracle_published
 
 import osiris_jax as oj
-from osiris_jax.models.neural import draw
+from osiris_jax.models.descent import draw
 from osiris_jax.paper import network, published
 from osiris_jax.paper.draws import Draws, data_sets, legacy_rollout
 from osiris_jax.study.kernel import TARGET_STREAM

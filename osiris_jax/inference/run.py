@@ -13,6 +13,7 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, refuse_unknown, traced
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import names_of, parse_name
 from osiris_jax.inference import checks
 from osiris_jax.inference.exact import terms_of
@@ -35,7 +36,6 @@ from osiris_jax.relevance import THRESHOLDS
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
 MOST_RESAMPLES = 10**9
-_DRAWS = 2**32 - 11
 _OF_LEVEL = ("alpha", "threshold", "levels", "max_kept")
 _COMMON = ("discount", "weighting", "ddof", "key")
 Progress = Callable[[str, int, int], None]
@@ -159,7 +159,7 @@ def with_intervals(
     engine = Engine(batch, plans, memory)
     needs = frozenset().union(*(NEEDS[name] for name in methods))
     empty = dict.fromkeys(plans, np.zeros(0))
-    draws = random.fold_in(key, _DRAWS)
+    draws = random.fold_in(key, RESAMPLES_STREAM)
     resampled = engine.resampled(draws, resamples, progress) if "resampled" in needs else empty
     left_out = engine.left_out() if "left_out" in needs else empty
     return {

@@ -16,7 +16,7 @@ from jax import Array, lax, random
 from jaxtyping import Bool, Float, Int, Key
 
 from osiris_jax.core.compiled import compiled
-from osiris_jax.models.neural import draw
+from osiris_jax.core.random_streams import integers_below
 
 
 class Fitted(NamedTuple):
@@ -222,7 +222,7 @@ def network(
 
         def step(carry: Any, place: Array) -> tuple[Any, None]:
             params, state = carry
-            index = order[draw(draw_key, place, minibatch, count)]
+            index = order[integers_below(random.fold_in(draw_key, place), minibatch, count)]
             change, state = solver.update(jax.grad(loss)(params, index), state, params)
             return (optax.apply_updates(params, change), state), None
 

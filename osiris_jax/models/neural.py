@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
-from jaxtyping import Bool, Float, Int, Key, UInt
+from jaxtyping import Bool, Float, Int, Key
 
 from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.random_streams import integers_below
 from osiris_jax.models.layers import (
     Layers,
     affine,
@@ -146,7 +147,7 @@ def train(
 
     def step(carry: Any, number: Array) -> tuple[Any, Array]:
         params, state = carry
-        index = draw(key, number, minibatch, data.size)
+        index = integers_below(random.fold_in(key, number), minibatch, data.size)
         loss, slope = jax.value_and_grad(loss_of)(params, index)
         change, state = optimizer.update(slope, state, params)
         return (optax.apply_updates(params, change), state), loss
@@ -252,25 +253,6 @@ def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "t
     # by halves, for a small return may bring an overflowing weight back into range
     root = jnp.exp(jnp.where(counts, log_weight, 0) / 2)
     return jnp.where(counts, value * root * root, 0)
-
-
-def draw(key: Array, number: Array | int, size: int, count: Int[Array, ""]) -> Int[Array, " size"]:
-    """`size` of the integers below `count`, for step `number`, with replacement.
-
-    The upper word of a random word times `count`: nearer to uniform than a float32 could be, the
-    same in every float type, and a third of the cost of `random.randint`.
-    """
-    bits = random.bits(random.fold_in(key, number), (size,), jnp.uint32)
-    return _upper_product(bits, count.astype(jnp.uint32)).astype(jnp.int32)
-
-
-def _upper_product(a: UInt[Array, " size"], b: UInt[Array, ""]) -> UInt[Array, " size"]:
-    """The upper 32 bits of a * b, by halves: there may be no 64-bit integers."""
-    half = 0xFFFF
-    a_low, a_high, b_low, b_high = a & half, a >> 16, b & half, b >> 16
-    middle = a_high * b_low + ((a_low * b_low) >> 16)
-    other = a_low * b_high + (middle & half)
-    return a_high * b_high + (middle >> 16) + (other >> 16)
 
 
 def _read_steps(

@@ -13,6 +13,7 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, traced
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import names_of
 from osiris_jax.inference import checks
 from osiris_jax.inference.exact import terms_of
@@ -39,7 +40,6 @@ from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
 MOST_RESAMPLES = 10**9
-_DRAWS = 2**32 - 11
 Progress = Callable[[str, int, int], None]
 
 
@@ -383,10 +383,10 @@ _terms = compiled(terms_of_parts)
 
 @compiled(static_argnames="number")
 def _rows(key: Array, numbers: Array, *, number: int) -> Array:
-    return draw_rows(random.fold_in(key, _DRAWS), numbers, number)
+    return draw_rows(random.fold_in(key, RESAMPLES_STREAM), numbers, number)
 
 
 @compiled(static_argnames=("number", "dtype"))
 def _counts(key: Array, numbers: Array, resamples: Array, *, number: int, dtype: Any) -> Array:
-    own = random.fold_in(key, _DRAWS)
+    own = random.fold_in(key, RESAMPLES_STREAM)
     return counts_by_number(own, numbers, number, resamples, dtype)

@@ -11,14 +11,14 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_to
-from osiris_jax.study.kernel import TARGET_STREAM, keys_of
+from osiris_jax.core.random_streams import POOL_STREAM, TARGET_STREAM
+from osiris_jax.study.kernel import keys_of
 from osiris_jax.worlds.gridworld import GridWorld
 from osiris_jax.worlds.tabular import log_ratio_table
 from osiris_jax.worlds.world import SHORT
 
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
-_POOL_STREAM = 2**32 - 7
 
 
 class Trials(NamedTuple):
@@ -84,7 +84,7 @@ class Draws:
         if isinstance(self.world, GridWorld):
             batch = legacy_rollout(self.world, number)
             return batch, legacy_rollout(self.world, number, "target").reward.sum(-1)
-        key = random.fold_in(random.key(self.seed), _POOL_STREAM)
+        key = random.fold_in(random.key(self.seed), POOL_STREAM)
         batch = self.world.rollout(key, number, observations=self.observations)
         found = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
         return batch, jnp.asarray(found.returns, batch.dtype)

@@ -22,11 +22,11 @@ from jax import Array, random
 
 from osiris_jax.batch import bucket_length, pad_or_cut
 from osiris_jax.core.compiled import compiled
+from osiris_jax.core.random_streams import TARGET_STREAM
 from osiris_jax.pipeline import selection
 from osiris_jax.study.kernel import (
     ARRAYS,
     ARRAYS_PER_LEVEL,
-    TARGET_STREAM,
     Inputs,
     Recipe,
     inputs_of,

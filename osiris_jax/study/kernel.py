@@ -13,12 +13,12 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import keywords
+from osiris_jax.core.random_streams import METHOD_STREAM
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.pipeline import compose, selection
 from osiris_jax.relevance import THRESHOLDS
 from osiris_jax.study.plan import MAP_LEVEL, MAPS, OF_OMISSION, ON_POLICY, TRUE_TOLERANCE, Study
 
-TARGET_STREAM, METHOD_STREAM = 2**32 - 3, 2**32 - 5
 ARRAYS, ARRAYS_PER_LEVEL = 16, 3
 Options = tuple[tuple[str, Any], ...]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from osiris_jax.core.random_streams import TRUTH_STREAM
 from osiris_jax.study.plan import Plan, Study
 from osiris_jax.study.store import Store, cell_fields, chunks
 from osiris_jax.worlds.tabular import TabularWorld
@@ -19,7 +20,6 @@ from osiris_jax.worlds.tabular import TabularWorld
 if TYPE_CHECKING:
     import pandas
 
-_TRUTH_STREAM = 2**32 - 1
 HEAVY_KURTOSIS, FEWEST_TRIALS = 10, 200
 COLUMNS = (
     *("protocol", "world", "estimator", "relevance", "alpha", "threshold", "size"),
@@ -47,7 +47,7 @@ def truth_of(study: Study) -> Truth:
     world = study.world
     if isinstance(world, TabularWorld):
         return Truth(world.exact(study.discount).value, 0.0, 0)
-    key = jax.random.fold_in(jax.random.key(study.seed), _TRUTH_STREAM)
+    key = jax.random.fold_in(jax.random.key(study.seed), TRUTH_STREAM)
     found = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
     returns = np.asarray(found.returns, np.float64)
     error = returns.std(ddof=1) / math.sqrt(len(returns))

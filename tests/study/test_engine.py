@@ -9,7 +9,7 @@ import pytest
 from jax import random
 
 import osiris_jax as oj
-from osiris_jax.core import bits
+from osiris_jax.core.random_streams import uniforms
 from osiris_jax.data.policies import choose
 from osiris_jax.study.engine import Engine, _longest
 from osiris_jax.study.kernel import inputs_of, keys_of, of_data_set, recipe_of
@@ -124,7 +124,7 @@ def test_few_trials_have_few_lengths(plan, lengths, monkeypatch):
 def test_random_numbers_are_those_of_jax(kind):
     keys = random.split(random.key(7, impl=kind), 5)
     blocks = jnp.asarray([0, 1, 2, 77, 2**20], jnp.int32)
-    found = jax.vmap(lambda key, block: bits.uniforms(key, block, 16))(keys, blocks)
+    found = jax.vmap(lambda key, block: uniforms(key, block, 16))(keys, blocks)
     expected = [
         random.uniform(random.fold_in(key, block), (16,), jnp.float32)
         for key, block in zip(keys, blocks, strict=True)

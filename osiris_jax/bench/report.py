@@ -13,8 +13,8 @@ from osiris_jax.bench import scaling, scope_rl
 from osiris_jax.bench.cases import GRIDWORLD
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
 from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
+from osiris_jax.core.faces import Table, markdown
 from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import Table, markdown
 
 HEADER = ("case", "shape", "compile", "least", "median", "us/trial")
 HEADER += ("rival", "its time", "ratio", "memory", "moved", "of roof")

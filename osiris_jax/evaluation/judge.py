@@ -10,9 +10,10 @@ import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.faces import is_point
 from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
+from osiris_jax.evaluation.result import NOT_JUDGED, Row
 from osiris_jax.inference import Estimated
 from osiris_jax.inference.diagnostics import Omission, omission_diagnostics
 from osiris_jax.inference.propensities import Propensities, check_propensities

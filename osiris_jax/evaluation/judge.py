@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.faces import is_point
 from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
+from osiris_jax.evaluation.result import NOT_JUDGED, Row
 from osiris_jax.inference import Estimated
 from osiris_jax.inference.diagnostics import Kept, Omission, omission_of
 from osiris_jax.inference.exact import log_weights_of

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,12 +241,3 @@ def _label(row: dict[str, Any]) -> str:
 def _some(entries: list[str], most: int = 6) -> str:
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
     return ", ".join(entries[:most]) + more
-
-
-def to_json(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as JSON; NaN and infinities are null."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps([{k: plain(v) for k, v in row.items()} for row in rows], indent=2)

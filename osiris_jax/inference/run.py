@@ -124,22 +124,34 @@ def intervals(
       >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)
       >>> found["osirwis"].value, found["osirwis"].intervals["bca"]
     """
-    labels = names_of(estimators)
-    wanted = checks.check_methods(methods)
-    check_batch(batch)
-    check_numbers(confidence, resamples, memory)
-    checks.check_bounds(weight_bound, return_bounds)
-    batch = of_shared_shape(batch, options, relevance)
-    key = random.key(0) if key is None else traced("key", key, batch.dtype)
-    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
-    settings |= {"weighting": weighting, "ddof": ddof}
+    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "ddof": ddof}
+    settings |= {"weighting": weighting, "key": key} | options
     bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
-    specs = specs_to_resample(batch, labels, relevance, settings | options)
-    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, specs)
     sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
-    return with_intervals(
-        batch, specs, wanted, key=key, discount=discount, progress=progress, **sampling, **bounds
-    )
+    return _intervals(batch, estimators, methods, relevance, settings, bounds, sampling, progress)
+
+
+def _intervals(
+    batch: TrajectoryBatch,
+    estimators: Any,
+    methods: Any,
+    relevance: str | None,
+    settings: dict[str, Any],
+    bounds: dict[str, Any],
+    sampling: dict[str, Any],
+    progress: Progress | None,
+) -> dict[str, Estimated]:
+    labels, wanted = names_of(estimators), checks.check_methods(methods)
+    check_batch(batch)
+    check_numbers(**sampling)
+    checks.check_bounds(**bounds)
+    batch = of_shared_shape(batch, settings, relevance)
+    key = settings["key"]
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    specs = specs_to_resample(batch, labels, relevance, settings | {"key": key})
+    checks.refuse_idle({"resamples": sampling["resamples"], **bounds}, wanted, specs)
+    shared = {"key": key, "discount": settings["discount"], "progress": progress}
+    return with_intervals(batch, specs, wanted, **shared, **sampling, **bounds)
 
 
 def with_intervals(

@@ -66,6 +66,20 @@ def keywords(function: Callable) -> dict[str, inspect.Parameter]:
     return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def takes_options_of(other: Callable) -> Callable[[Callable], Callable]:
+    """Decorates a kernel that hands `**options` on to another: it takes the other's options too."""
+
+    def decorate(function: Callable) -> Callable:
+        own = inspect.signature(function)
+        named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [p for name, p in keywords(other).items() if name not in own.parameters]
+        signature = own.replace(parameters=[*named, *more])
+        function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return decorate
+
+
 def check_options(options: dict[str, Any], function: Callable) -> None:
     """Raises a ValueError unless the kernel takes these options, with these values."""
     refuse_unknown(options, [function])

@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
+
+from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.registry import Entry
 
 RATIOS = ("reward", "mask", "log_ratio")
@@ -51,6 +54,11 @@ class Estimator(Entry):
     may_omit: bool = True
     of_weights: Callable[..., Any] | None = None
     of_counts: Counted | None = None
+
+    def __call__(self, batch: TrajectoryBatch, log_ratio: Any, **options: Any) -> Any:
+        chex.assert_rank(batch.reward, 2)
+        chex.assert_equal_shape([batch.reward, batch.mask, log_ratio])
+        return self.function(batch, log_ratio, **options)
 
     @property
     def by_lag(self) -> bool:

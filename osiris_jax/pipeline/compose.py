@@ -75,7 +75,7 @@ def gather(
 ) -> Evidence:
     """The test's evidence from this data set."""
     entry, by_lag = RELEVANCE.entry(test), is_by_lag(estimator)
-    function = entry.by_lag if by_lag else entry.function
+    function = entry.by_lag if by_lag else entry
     assert function is not None, "checked at the border"
     return Evidence(function(batch, **options), entry.large_is_relevant, by_lag)
 
@@ -119,8 +119,8 @@ def value_of(
     **options: Any,
 ) -> Float[Array, ""]:
     """The estimate after omission at all steps that are not kept."""
-    function = ESTIMATORS.entry(estimator).function
-    return function(composite(batch, keep), kept_ratios(batch, keep), **options)
+    entry = ESTIMATORS.entry(estimator)
+    return entry(composite(batch, keep), kept_ratios(batch, keep), **options)
 
 
 def plain_value(
@@ -128,7 +128,7 @@ def plain_value(
 ) -> Float[Array, ""]:
     """The estimate without omission."""
     log_ratio = jnp.zeros_like(batch.reward) if batch.log_ratio is None else batch.log_ratio
-    return ESTIMATORS.entry(estimator).function(batch, log_ratio, **options)
+    return ESTIMATORS.entry(estimator)(batch, log_ratio, **options)
 
 
 def value_at(
@@ -144,7 +144,7 @@ def value_at(
     entry = ESTIMATORS.entry(estimator)
     log_ratio = batch.require("log_ratio", f"`{entry.name}` after omission")
     if evidence.by_lag:
-        value = entry.function(batch, log_ratio, theta=map_at(evidence, level), **options)
+        value = entry(batch, log_ratio, theta=map_at(evidence, level), **options)
     else:
         value = value_of(batch, entry, steps_at(batch, evidence, level, max_kept), **options)
     return _unless_failed(evidence, value)

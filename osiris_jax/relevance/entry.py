@@ -6,6 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+import chex
+from jax import Array
+
+from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.options import ALPHA
 from osiris_jax.core.registry import Entry, Registry
 
@@ -26,6 +30,12 @@ class RelevanceTest(Entry):
     default_level: float = ALPHA
     reads: tuple[str, ...] = ("reward", "mask", "log_ratio", "state")
     by_lag: Callable[..., Any] | None = None
+
+    def __call__(self, batch: TrajectoryBatch, **options: Any) -> Any:
+        evidence = self.function(batch, **options)
+        if isinstance(evidence, Array):
+            chex.assert_axis_dimension(evidence, -1, batch.num_states)
+        return evidence
 
     @property
     def level_name(self) -> str:

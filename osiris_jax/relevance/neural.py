@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,66 +11,9 @@ from jax import Array, random
 from jaxtyping import Float, Key
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.options import takes_options_of
 from osiris_jax.models.neural import QFit, fit_q, q_table, q_values
 from osiris_jax.relevance.omission import AtSteps
-
-
-def nn_q(
-    batch: TrajectoryBatch,
-    *,
-    key: Key[Array, ""] | None = None,
-    weighting: str = "none",
-    discount=1.0,
-    hidden: int = 32,
-    layers: int = 1,
-    steps: int = 500,
-    minibatch: int = 128,
-    learning_rate=1e-3,
-    gradient_clip=None,
-    standardize: bool = False,
-    inputs: str = "auto",
-) -> Float[Array, " state"] | AtSteps:
-    """NN-Q: std_a Q / |mean_a Q| of a network fitted to the data (Shen et al. 2021, appendix).
-
-    Not a p-value: theta = [statistic > threshold], 0.4 in the paper, see `above`. NaN everywhere
-    if the fit diverged; 0 where Q is the same for all actions.
-
-    Args:
-      key: of the fit, by default `jax.random.key(0)`. Under `vmap` give every data set its own,
-        or all share their first weights and their minibatches.
-      weighting: of the targets, see `fit_q`.
-      discount: gamma in [0, 1].
-      hidden: size of each hidden layer.
-      layers: number of hidden layers; 0 makes the model linear.
-      steps: number of minibatches.
-      minibatch: steps in each.
-      learning_rate: of Adam.
-      gradient_clip: clips every entry of the gradient to so much either way; None for no clipping.
-      standardize: centres and scales the targets while fitting.
-      inputs: "observation", "state", or "auto": observations if there are any.
-
-    Returns:
-      [state] for a network on states; for one on observations [traj, time], 0 in the padding.
-    """
-    fit = nn_q_fit(
-        batch,
-        key=key,
-        weighting=weighting,
-        discount=discount,
-        hidden=hidden,
-        layers=layers,
-        steps=steps,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        gradient_clip=gradient_clip,
-        standardize=standardize,
-        inputs=inputs,
-    )
-    by_state = fit.input is None
-    statistic = variation(q_table(fit) if by_state else q_values(fit, batch))
-    statistic = jnp.where(fit.diverged, jnp.nan, statistic)
-    return statistic if by_state else AtSteps(statistic)
-
 
 _SIZES_AND_WORDS = (
     *("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs"),
@@ -108,6 +52,37 @@ def nn_q_fit(
         standardize=standardize,
         inputs=inputs,
     )
+
+
+@takes_options_of(nn_q_fit)
+def nn_q(batch: TrajectoryBatch, **options: Any) -> Float[Array, " state"] | AtSteps:
+    """NN-Q: std_a Q / |mean_a Q| of a network fitted to the data (Shen et al. 2021, appendix).
+
+    Not a p-value: theta = [statistic > threshold], 0.4 in the paper, see `above`. NaN everywhere
+    if the fit diverged; 0 where Q is the same for all actions.
+
+    Args:
+      key: of the fit, by default `jax.random.key(0)`. Under `vmap` give every data set its own,
+        or all share their first weights and their minibatches.
+      weighting: of the targets, see `fit_q`.
+      discount: gamma in [0, 1].
+      hidden: size of each hidden layer.
+      layers: number of hidden layers; 0 makes the model linear.
+      steps: number of minibatches.
+      minibatch: steps in each.
+      learning_rate: of Adam.
+      gradient_clip: clips every entry of the gradient to so much either way; None for no clipping.
+      standardize: centres and scales the targets while fitting.
+      inputs: "observation", "state", or "auto": observations if there are any.
+
+    Returns:
+      [state] for a network on states; for one on observations [traj, time], 0 in the padding.
+    """
+    fit = nn_q_fit(batch, **options)
+    by_state = fit.input is None
+    statistic = variation(q_table(fit) if by_state else q_values(fit, batch))
+    statistic = jnp.where(fit.diverged, jnp.nan, statistic)
+    return statistic if by_state else AtSteps(statistic)
 
 
 def variation(q: Float[Array, "*shape action"]) -> Float[Array, "*shape"]:

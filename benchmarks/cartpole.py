@@ -4,98 +4,68 @@ Run: python benchmarks/cartpole.py [--batch 8192] [--episodes 131072]
 Needs gymnasium for the rival. Compilation and steady state are apart; both run the same network.
 """
 
-import argparse
-import os
-import statistics
-import time
+from functools import partial
 
 import gymnasium
 import jax
 import numpy as np
 from jax import random
+from workbench import machine, options, timed
 
 import osiris_jax as oj
+from osiris_jax.bench.harness import measure
 from osiris_jax.worlds.rollout import outcomes, record
 
-RUNS = 3
-
-
-def timed(call, runs=RUNS):
-    """(seconds of the first call, seconds of each later one), blocked."""
-    seconds = []
-    for number in range(runs + 1):
-        start = time.perf_counter()
-        jax.block_until_ready(call(number))
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], seconds[1:]
+RUNS, TRIALS, SIZE = 3, 20, 50
+RIVALS = {
+    "Gymnasium's vector environment (sync)": ("sync", 10),
+    "Gymnasium's own NumPy vector CartPole": ("vector_entry_point", 200),
+}
 
 
 def gymnasium_rate(world, mode, batch, steps):
-    """Steps per second of a Gymnasium vector environment, the network evaluated by JAX."""
+    """Million steps per second of a Gymnasium vector environment, the network evaluated by JAX."""
     env = gymnasium.make_vec("CartPole-v1", num_envs=batch, vectorization_mode=mode)
     act = jax.jit(lambda obs, key: random.categorical(key, world.behavior.log_probs(obs)))
     observation, _ = env.reset(seed=0)
     np.asarray(act(observation, random.key(0)))
-    start = time.perf_counter()
-    for number in range(steps):
-        action = np.asarray(act(observation, random.key(number)))
-        observation, *_ = env.step(action)
-    return batch * steps / (time.perf_counter() - start)
+
+    def play(observation):
+        for number in range(steps):
+            action = np.asarray(act(observation, random.key(number)))
+            observation, *_ = env.step(action)
+
+    return batch * steps / timed(partial(play, observation))[1] / 1e6
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=8192)
-    parser.add_argument("--episodes", type=int, default=131_072)
-    options = parser.parse_args()
+    given = options(__doc__, batch=8192, episodes=131_072)
     world = oj.make("cartpole")
-    decider = world.decider("behavior")
-    load = os.getloadavg()[0]
-    print(f"jax {jax.__version__} on {jax.devices()[0].platform}, load {load:.1f}")
+    simulator = world.dynamics, world.decider("behavior")
+    print(f"jax {jax.__version__} on {machine()}")
 
-    def without_storing(number):
-        keys = random.key(number)[None]
-        return outcomes(
-            world.dynamics,
-            decider,
-            keys,
-            options.episodes,
-            steps=world.horizon,
-            discount=1.0,
-            lanes=options.batch,
-        )
-
-    total = int(without_storing(1).lengths.sum())
-    first, later = timed(without_storing)
-    rates = [total / seconds / 1e6 for seconds in later]
-    free_rate = statistics.median(rates)
+    sizes = {"steps": world.horizon, "discount": 1.0, "lanes": given.batch}
+    free = partial(outcomes, *simulator, random.key(1)[None], given.episodes, **sizes)
+    times = measure(free, runs=RUNS)
+    million_steps = int(free().lengths.sum()) / 1e6
+    rate = million_steps / times.median
     print(
-        f"batch {options.batch}, {options.episodes} episodes, nothing stored: first {first:.1f} s"
-        f", then {free_rate:.2f} (best {max(rates):.2f}) million real steps/s"
+        f"batch {given.batch}, {given.episodes} episodes, nothing stored: first {times.first:.1f} s"
+        f", then {rate:.2f} (best {million_steps / times.least:.2f}) million real steps/s"
     )
 
-    trials, size = 20, 50
-    keys = random.split(random.key(0), trials)
-    steps = world.rollout(keys, size).mask.shape[-1]
+    keys = random.split(random.key(0), TRIALS)
+    batches = world.rollout(keys, SIZE, observations=False)
+    steps = batches.mask.shape[-1]
+    sizes = {"steps": steps, "lanes": world.lanes(0), "observations": False}
+    stored = measure(partial(record, *simulator, keys, SIZE, **sizes), runs=RUNS).median
+    speed = int(batches.lengths.sum()) / stored / 1e6
+    print(f"{TRIALS} data sets of {SIZE}, stored, {steps} steps wide: {speed:.2f} million steps/s")
 
-    def stored(number):
-        keys = random.split(random.key(0), trials)
-        options = {"steps": steps, "lanes": world.lanes(0), "observations": False}
-        return record(world.dynamics, decider, keys, size, **options).reward
-
-    real = int(world.rollout(keys, size).lengths.sum())
-    first, later = timed(stored)
-    rate = real / statistics.median(later) / 1e6
-    print(f"{trials} data sets of {size}, stored, {steps} steps wide: {rate:.2f} million steps/s")
-
-    for mode, name, count in (
-        ("sync", "Gymnasium's vector environment (sync)", 10),
-        ("vector_entry_point", "Gymnasium's own NumPy vector CartPole", 200),
-    ):
-        rival = gymnasium_rate(world, mode, options.batch, count)
-        ratio = free_rate * 1e6 / rival
+    for name, (mode, count) in RIVALS.items():
+        rival = gymnasium_rate(world, mode, given.batch, count)
         print(
-            f"{name}, batch {options.batch}: {rival / 1e6:.3f} million steps/s, ours {ratio:.1f} x"
+            f"{name}, batch {given.batch}: {rival:.3f} million steps/s, ours {rate / rival:.1f} x"
         )
 
 

@@ -8,66 +8,57 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.cli.study import with_error
-from osiris_jax.core.terminal import markdown
+from osiris_jax.core.faces import markdown, with_error
 
 OMITTING = ("osiris", "osirwis")
+Row = dict[str, Any]
 
 
-def of_size(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
-    return [row for row in rows if row["size"] == size]
-
-
-def rmse(row: dict[str, Any]) -> str:
+def rmse(row: Row) -> str:
     if row["rmse"] is None:
         return "undefined"
     undefined = f" ({row['nan_trials']} undefined)" if row["nan_trials"] else ""
     return with_error(row["rmse"], row["rmse_se"] or math.nan) + undefined
 
 
-def chosen(rows: list[dict[str, Any]], estimator: str, test: str) -> dict[str, dict[str, Any]]:
-    """What to show of one estimator under one test: at 0.05, at the best level, and chosen."""
-    same = [row for row in rows if row["estimator"] == estimator and row["relevance"]]
-    fixed = [row for row in same if row["relevance"] == test and row["rmse"] is not None]
-    best = min(fixed, key=lambda row: row["rmse"])
-    found = {f"{estimator}, alpha 0.05": next(r for r in fixed if r["alpha"] == 0.05)}
-    found[f"{estimator}, best alpha"] = best
-    for row in same:
-        if row["relevance"].startswith(f"{test}:alpha="):
-            found[f"{estimator}, {row['relevance'].rsplit('=', 1)[1]}"] = row
-    return found
+def cells(rows: list[Row]) -> Iterator[tuple[str, str]]:
+    """Label and RMSE of all that is told of one size: plain, at 0.05, at the best level, chosen."""
+    for row in rows:
+        if row["relevance"] is None:
+            yield row["estimator"], rmse(row)
+    tests = dict.fromkeys(row["relevance"] for row in rows if row["alpha"] is not None)
+    for test, estimator in itertools.product(tests, OMITTING):
+        of_test = f", {test}" if len(tests) > 1 else ""
+        same = [row for row in rows if row["estimator"] == estimator and row["relevance"]]
+        fixed = [row for row in same if row["relevance"] == test and row["rmse"] is not None]
+        best = min(fixed, key=lambda row: row["rmse"])
+        usual = next(row for row in fixed if row["alpha"] == 0.05)
+        yield f"{estimator}, alpha 0.05{of_test}", rmse(usual)
+        yield f"{estimator}, best alpha{of_test}", f"{rmse(best)} at {best['alpha']:g}"
+        for row in same:
+            if row["relevance"].startswith(f"{test}:alpha="):
+                method = row["relevance"].rsplit("=", 1)[1]
+                more = 100 * (row["rmse"] / best["rmse"] - 1)
+                yield f"{estimator}, {method}{of_test}", f"{rmse(row)} ({more:+.0f} %)"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[Row]) -> str:
     """One column for each size, one line for each estimator."""
     sizes = sorted({row["size"] for row in rows})
-    tests = dict.fromkeys(r["relevance"] for r in rows if r["alpha"] is not None)
     lines: dict[str, list[str]] = {}
     for size in sizes:
-        here = of_size(rows, size)
-        for row in here:
-            if row["relevance"] is None:
-                lines.setdefault(row["estimator"], []).append(rmse(row))
-        for test in tests:
-            for estimator in OMITTING:
-                cells = chosen(here, estimator, test)
-                best = cells[f"{estimator}, best alpha"]
-                for label, row in cells.items():
-                    text = rmse(row)
-                    if label.endswith("best alpha"):
-                        text += f" at {row['alpha']:g}"
-                    elif "alpha" not in label:
-                        text += f" ({100 * (row['rmse'] / best['rmse'] - 1):+.0f} %)"
-                    name = label if len(tests) == 1 else f"{label}, {test}"
-                    lines.setdefault(name, []).append(text)
+        for label, text in cells([row for row in rows if row["size"] == size]):
+            lines.setdefault(label, []).append(text)
     header = ["RMSE", *(f"N = {size}" for size in sizes)]
-    return markdown(header, [[name, *cells] for name, cells in lines.items()])
+    return markdown(header, [[label, *texts] for label, texts in lines.items()])
 
 
 def main() -> None:

@@ -3,19 +3,17 @@
 python benchmarks/first_look.py --seeds 200
 """
 
-from __future__ import annotations
-
-import argparse
 import random
 
-import numpy as np
+import pandas as pd
+from workbench import options
 
 import osiris_jax as oj
 
 TRUTH = 0.8
 
 
-def episode(steps: int) -> dict[str, list]:
+def episode(steps):
     """As in the README: in state 0 the action decides the reward, in state 1 it does not."""
     actions = random.choices([0, 1], k=steps)
     return {
@@ -27,28 +25,29 @@ def episode(steps: int) -> dict[str, list]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=200)
-    seeds = parser.parse_args().seeds
-    found: dict[str, list[tuple[float, bool, str]]] = {}
-    for seed in range(seeds):
-        random.seed(seed)
-        batch = oj.from_episodes([episode(random.randint(2, 14)) for _ in range(400)])
-        result = oj.evaluate(batch)
-        rows = {"headline": result.main, "osirwis": result["osirwis"], "wis": result["wis"]}
-        for name, row in rows.items():
-            low, high = row.interval[1]
-            found.setdefault(name, []).append((row.value, low <= TRUTH <= high, row.verdict))
-    for name, rows in found.items():
-        values = np.array([value for value, _, _ in rows])
-        rmse = np.sqrt(np.mean((values - TRUTH) ** 2))
-        held = sum(holds for _, holds, _ in rows)
+def looks(seed):
+    """The headline and two estimators on the data set of a seed: name, value, holds, verdict."""
+    random.seed(seed)
+    batch = oj.from_episodes([episode(random.randint(2, 14)) for _ in range(400)])
+    result = oj.evaluate(batch)
+    for name in ("headline", "osirwis", "wis"):
+        row = result.main if name == "headline" else result[name]
+        low, high = row.interval[1]
+        yield name, row.value, low <= TRUTH <= high, row.verdict
+
+
+def main():
+    seeds = options(__doc__, seeds=200).seeds
+    rows = [row for seed in range(seeds) for row in looks(seed)]
+    table = pd.DataFrame(rows, columns=["name", "value", "holds", "verdict"])
+    for name, looked in table.groupby("name", sort=False):
+        rmse = ((looked["value"] - TRUTH) ** 2).mean() ** 0.5
         print(
-            f"{name}: mean {values.mean():.4f}, RMSE {rmse:.4f}, holds {TRUTH} in {held} of {seeds}"
+            f"{name}: mean {looked['value'].mean():.4f}, RMSE {rmse:.4f}, "
+            f"holds {TRUTH} in {looked['holds'].sum()} of {seeds}"
         )
-    verdicts = [verdict for _, _, verdict in found["headline"]]
-    print("verdicts:", {verdict: verdicts.count(verdict) for verdict in sorted({*verdicts})})
+    verdicts = table["verdict"][table["name"] == "headline"].value_counts().sort_index()
+    print("verdicts:", verdicts.to_dict())
 
 
 if __name__ == "__main__":

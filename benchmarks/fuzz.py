@@ -8,9 +8,7 @@ another kind, calls that do not end and calls that take much memory are failures
 again by its number: `--seed 0 --only 1234` runs it alone. Exit code 1 if anything failed.
 """
 
-import argparse
 import collections
-import importlib
 import itertools
 import os
 import sys
@@ -21,11 +19,11 @@ from pathlib import Path
 CACHE = Path(tempfile.gettempdir()) / "osiris-jax-test-cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-broken_files, calls, cases, commands, judge = (
-    importlib.import_module(f"fuzzing.{name}")
-    for name in ("broken_files", "calls", "cases", "commands", "judge")
-)
+
+from workbench import of_tests, options  # noqa: E402
+
+NAMES = ("broken_files", "calls", "cases", "commands", "judge")
+broken_files, calls, cases, commands, judge = of_tests(*(f"fuzzing.{name}" for name in NAMES))
 GIGABYTES = 8
 SHOWN = 3
 OUTSIDE_EVERY = 25
@@ -111,12 +109,7 @@ def run_commands(seed, count):
 
 def main():
     """Runs everything and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--logs", type=int, default=10_000)
-    parser.add_argument("--commands", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, default=None, help="the number of one log")
-    given = parser.parse_args()
+    given = options(__doc__, logs=10_000, commands=500, seed=0, only=None)
     failures = run_many_logs(given.seed, given.logs, given.only) if given.logs else 0
     if given.commands and given.only is None:
         failures += run_commands(given.seed, given.commands)

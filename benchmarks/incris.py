@@ -2,17 +2,19 @@
 
     python benchmarks/incris.py
 
-Prints compile time, and the least of several blocked runs, for both forms in one process.
+Prints the first call, which compiles, and the least and median of blocked runs of both forms, by
+turns in one process.
 """
-
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from workbench import by_turns, machine, print_times
 
 import osiris_jax as oj
 from osiris_jax.estimators import incremental
+
+RUNS = 3
 
 
 def cartpole_like(seed=0, size=50):
@@ -32,19 +34,6 @@ def cartpole_like(seed=0, size=50):
     return oj.from_episodes(episodes)
 
 
-def measure(function, batch, repeats=7):
-    """Compile seconds and the best steady seconds."""
-    start = time.perf_counter()
-    jax.block_until_ready(function(batch))
-    compiling = time.perf_counter() - start
-    runs = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(batch))
-        runs.append(time.perf_counter() - start)
-    return compiling, min(runs)
-
-
 def in_log_space(batch):
     """The form that `incris` falls back to, forced by asking for it."""
     safe = incremental._factors_are_safe
@@ -60,12 +49,11 @@ def main():
     batch = cartpole_like()
     fast = jax.jit(lambda b: incremental.incris(b, b.log_ratio))
     slow = in_log_space(batch)
-    fast_compile, fast_run = measure(fast, batch)
-    _, slow_run = measure(slow, batch, repeats=3)
-    print(f"shape {batch.reward.shape}, {batch.dtype}, {jax.devices()[0].device_kind}")
-    print(f"matrix products: {fast_run * 1e3:8.1f} ms (compilation {fast_compile:.1f} s)")
-    print(f"log space:       {slow_run * 1e3:8.1f} ms, {slow_run / fast_run:.1f} times as long")
-    print(f"values: {fast(batch):.4f} and {slow(batch):.4f}")
+    forms = {"matrix products": lambda: fast(batch), "log space": lambda: slow(batch)}
+    values, times = by_turns(forms, RUNS)
+    print(f"shape {batch.reward.shape}, {batch.dtype}, {machine()}")
+    print_times(times, beside="log space")
+    print("values:", *(f"{value:.4f}" for value in values.values()))
 
 
 if __name__ == "__main__":

@@ -8,23 +8,18 @@ documented ties and rounding, which is 1 unit; and the mean there by rounding al
 be NaN or infinite only where one of its means cannot be represented.
 """
 
-import importlib
 import sys
-import time
-from collections import Counter
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
+from workbench import of_tests, options, timed
 
 import osiris_jax as oj
 from osiris_jax.estimators import incremental
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-wild = importlib.import_module("oracle_wild")
-
-DATA_SETS = 2000
+(wild,) = of_tests("oracle_wild")
 
 
 @jax.jit
@@ -44,36 +39,34 @@ def judge(seed, float_type):
         for t, (cut, mean) in enumerate(zip(*choice, strict=True))
     ]
     legal = [one for one in judged if one.legal]
-    known = [one for one in legal if one.representable]
-    return {
+    exact = [one for one in legal if one.representable]
+    errors = {
         "illegal cuts": len(judged) - len(legal),
         "score": max((one.score_units for one in legal), default=0.0),
-        "mean": max((one.mean_units for one in known), default=0.0),
-        "undefined": int(not np.isfinite(value)),
-        "wrongly": int(not np.isfinite(value) and len(known) == len(judged)),
+        "mean": max((one.mean_units for one in exact), default=0.0),
+        "not finite": int(not np.isfinite(value)),
+        "wrongly": int(not np.isfinite(value) and len(exact) == len(judged)),
     }
+    if max(errors["score"], errors["mean"]) > 1 or errors["wrongly"]:
+        print(f"data set {seed}: {errors}", file=sys.stderr)
+    return errors
 
 
 def main():
     """Prints a row for each float type."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else DATA_SETS
+    number = options(__doc__, {"datasets": 2000}).datasets
     print("| float type | data sets | illegal cuts | score | mean | not finite | wrongly |")
     print("|---|---|---|---|---|---|---|")
     for float_type in ("float32", "float64"):
-        start, total, worst = time.perf_counter(), Counter(), Counter()
         with jax.enable_x64(float_type == "float64"):
-            for seed in range(number):
-                found = judge(seed, float_type)
-                for name in ("score", "mean"):
-                    worst[name] = max(worst[name], found[name])
-                total.update({k: found[k] for k in ("illegal cuts", "undefined", "wrongly")})
-                if max(found["score"], found["mean"]) > 1 or found["wrongly"]:
-                    print(f"data set {seed}: {found}", file=sys.stderr)
+            rows, seconds = timed(lambda kind=float_type: [judge(i, kind) for i in range(number)])
+        table = pd.DataFrame(rows)
+        total, worst = table.sum().astype(int), table.max()
         print(
             f"| {float_type} | {number} | {total['illegal cuts']} | {worst['score']:.2g} | "
-            f"{worst['mean']:.2g} | {total['undefined']} | {total['wrongly']} |"
+            f"{worst['mean']:.2g} | {total['not finite']} | {total['wrongly']} |"
         )
-        print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
+        print(f"{seconds:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

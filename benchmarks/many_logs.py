@@ -8,38 +8,34 @@ allows 65,530) and its resident memory. JAX's cache on disk is left out.
 """
 
 import os
-import sys
 import time
 from pathlib import Path
 
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-
 import jax
 import numpy as np
+from workbench import options
 
 import osiris_jax as oj
 from osiris_jax.core import compiled
 
-LOGS = 100
+COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def log(seed):
     """A log of a shape of its own."""
     rng = np.random.default_rng(seed)
     size, steps, states = 40 + 3 * seed, int(rng.integers(4, 40)), int(rng.integers(3, 60))
-    episodes = []
-    for length in rng.integers(1, steps + 1, size):
-        action = rng.integers(0, 3, length)
-        episodes.append(
-            {
-                "states": rng.integers(0, states, length),
-                "actions": action,
-                "rewards": rng.normal(size=length),
-                "behavior_prob": np.full(length, 1 / 3),
-                "target_prob": np.array([0.5, 0.3, 0.2])[action],
-            }
-        )
-    return oj.from_episodes(episodes, num_states=states)
+    shape = size, steps
+    action = rng.integers(0, 3, shape)
+    return oj.from_arrays(
+        state=rng.integers(0, states, shape),
+        action=action,
+        reward=rng.normal(size=shape),
+        behavior_prob=np.full(shape, 1 / 3),
+        target_prob=np.array([0.5, 0.3, 0.2])[action],
+        lengths=rng.integers(1, steps + 1, size),
+        num_states=states,
+    )
 
 
 def maps():
@@ -55,11 +51,12 @@ def resident():
 
 def main():
     """Prints a row for every tenth of the logs."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else LOGS
+    number = options(__doc__, {"logs": 100}).logs
+    jax.config.update("jax_enable_compilation_cache", False)
     compilations = []
 
     def listen(event, seconds, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
+        if event == COMPILED:
             compilations.append(seconds)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
@@ -78,7 +75,7 @@ def main():
                 flush=True,
             )
             start = time.perf_counter()
-            del compilations[:]
+            compilations.clear()
     print(f"most memory maps after a log: {most:,}")
 
 

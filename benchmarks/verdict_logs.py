@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+import osiris_jax as oj
+
 SEED = 20_261_118
 OVERLAPS = ("good-overlap", "poor-overlap", "deterministic", "wrong-propensities", "confounder")
 KINDS = tuple((overlap, markov) for overlap in OVERLAPS for markov in (True, False))
@@ -46,20 +48,12 @@ class World(NamedTuple):
 
 
 class Log(NamedTuple):
-    """One log, padded, and what it should tell."""
+    """One log, and what it should tell."""
 
     kind: str
     markov: bool
-    number: int
-    design: bool
-    state: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-    lengths: np.ndarray
-    behavior_probs: np.ndarray
-    target_probs: np.ndarray
+    batch: oj.TrajectoryBatch
     truth: float
-    behavior_value: float
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -162,17 +156,14 @@ def draw_log(kind: int, number: int) -> Log:
     real = np.arange(STEPS) < lengths[:, None]
     logged = counted(states, actions, real) if world.logged is None else world.logged
     target = np.repeat(world.target[:, None], HIDDEN, 1)
-    return Log(
-        kind=overlap,
-        markov=markov,
-        number=number,
-        design=number % 2 == 0,
-        state=states,
-        action=actions,
+    batch = oj.from_arrays(
         reward=rewards / scale,
+        action=actions,
+        state=states,
         lengths=lengths,
         behavior_probs=logged[states],
         target_probs=world.target[states],
-        truth=value(world, target) / scale,
-        behavior_value=value(world, world.behavior) / scale,
+        num_states=STATES,
+        num_actions=ACTIONS,
     )
+    return Log(overlap, markov, batch, value(world, target) / scale)

@@ -12,7 +12,6 @@ truth; between neighbours the difference in its own standard errors.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import time
@@ -22,7 +21,8 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from verdict_logs import ACTIONS, KINDS, LOGS_OF_A_KIND, STATES, draw_log
+from verdict_logs import KINDS, LOGS_OF_A_KIND, draw_log
+from workbench import options
 
 import osiris_jax as oj
 from osiris_jax.inference.weights import SEVERITY
@@ -38,17 +38,7 @@ def simulated(half: str) -> Iterator[tuple[str, oj.TrajectoryBatch, float]]:
     for kind in range(len(KINDS)):
         for number in range(half == "report", LOGS_OF_A_KIND, 2):
             log = draw_log(kind, number)
-            batch = oj.from_arrays(
-                reward=log.reward,
-                action=log.action,
-                state=log.state,
-                lengths=log.lengths,
-                behavior_probs=log.behavior_probs,
-                target_probs=log.target_probs,
-                num_states=STATES,
-                num_actions=ACTIONS,
-            )
-            yield f"{log.kind}, {'Markov' if log.markov else 'not Markov'}", batch, log.truth
+            yield f"{log.kind}, {'Markov' if log.markov else 'not Markov'}", log.batch, log.truth
 
 
 def gridworld(name: str) -> Iterator[tuple[str, oj.TrajectoryBatch, float]]:
@@ -105,9 +95,7 @@ def show(table: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("half", choices=["design", "report", "express", "dilly-dallying"])
-    half = parser.parse_args().half
+    half = options(__doc__, {"half": ("design", "report", "express", "dilly-dallying")}).half
     logs = simulated(half) if half in ("design", "report") else gridworld(half)
     start, rows = time.perf_counter(), []
     for number, log in enumerate(logs):

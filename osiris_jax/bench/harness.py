@@ -181,9 +181,9 @@ def difference(ours: Any, theirs: Any) -> float:
     ours, theirs = (np.asarray(x, np.float64).ravel() for x in (ours, theirs))
     if ours.shape != theirs.shape or (np.isnan(ours) != np.isnan(theirs)).any():
         return math.inf
-    known = ~np.isnan(theirs)
-    if not known.any():
+    defined = ~np.isnan(theirs)
+    if not defined.any():
         return 0.0
-    size = float(np.abs(theirs[known]).max())
-    gap = float(np.abs(ours[known] - theirs[known]).max())
+    size = float(np.abs(theirs[defined]).max())
+    gap = float(np.abs(ours[defined] - theirs[defined]).max())
     return gap / size if size > 0 else gap

@@ -109,6 +109,8 @@ def curves(rows: Iterable[Any]) -> list[Curve]:
     for row in rows:
         if row.axis is not None:
             points.setdefault((row.name, row.axis), []).append((row.shape[row.axis], row.least))
-    lines = {key: zip(*sorted(line), strict=True) for key, line in points.items()}
-    found = [Curve(*key, *line) for key, line in lines.items()]
-    return [curve for curve in found if len(set(curve.sizes)) > 1]
+    lines = [
+        Curve(*name_and_axis, *zip(*sorted(line), strict=True))
+        for name_and_axis, line in points.items()
+    ]
+    return [curve for curve in lines if len(set(curve.sizes)) > 1]

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.cli.listing import HEADER, TRUE, first_line, worlds
+from osiris_jax.core.faces import markdown
 from osiris_jax.core.options import keywords
-from osiris_jax.core.terminal import markdown
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose
@@ -143,8 +143,8 @@ def _defaults(function: Callable) -> str:
         if default is inspect.Parameter.empty:
             written.append(f"`{name}` ({REQUIRED})")
         else:
-            shown = f'"{default}"' if isinstance(default, str) else repr(default)
-            written.append(f"`{name}={shown}`")
+            literal = f'"{default}"' if isinstance(default, str) else repr(default)
+            written.append(f"`{name}={literal}`")
     return ", ".join(written)
 
 
@@ -157,12 +157,12 @@ def _meanings(registry: Registry) -> str:
 
 def options_explained(registry: Registry) -> dict[str, str]:
     """Option -> meaning: as `estimate` says, else as the first function says that explains it."""
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     for function in (estimate, *registry.values()):
         for name, meaning in _arguments(function).items():
             if not meaning.startswith("as for"):
-                found.setdefault(name, meaning)
-    return found
+                explained.setdefault(name, meaning)
+    return explained
 
 
 def _arguments(function: Callable) -> dict[str, str]:

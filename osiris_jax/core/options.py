@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+
+Function = TypeVar("Function", bound=Callable)
 
 
 class Unset:
@@ -66,6 +68,23 @@ def keywords(function: Callable) -> dict[str, inspect.Parameter]:
     return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def takes_options_of(source: Callable) -> Callable[[Function], Function]:
+    """Spells out a function's `**options` as those options of `source` that it does not name.
+
+    What reads signatures, as `keywords` does, then sees them, with the defaults of `source`.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        passed = [p for name, p in keywords(source).items() if name not in own.parameters]
+        signature = own.replace(parameters=[*named, *passed])
+        function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return decorate
+
+
 def check_options(options: dict[str, Any], function: Callable) -> None:
     """Raises a ValueError unless the kernel takes these options, with these values."""
     refuse_unknown(options, [function])
@@ -101,6 +120,13 @@ def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
                 _check_axes(name, value, (0,))
             values[name] = traced(name, value, dtype)
     return Options(values, tuple(fixed))
+
+
+def check_word(name: str, word: Any, words: Iterable[str]) -> None:
+    """Raises a ValueError unless the option is one of these words."""
+    if word not in words:
+        names = ", ".join(f'"{one}"' for one in words)
+        raise ValueError(f"{name}: {word!r} is not one of {names}")
 
 
 _MOST = {"layers": 100}

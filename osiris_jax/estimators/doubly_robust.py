@@ -12,14 +12,13 @@ from jaxtyping import Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import takes_options_of
 from osiris_jax.estimators.headroom import with_headroom
-from osiris_jax.models.qhat import step_values
+from osiris_jax.models.qhat import StepValues, step_values
 
 
-@with_headroom
-def dr(
+def fitted_values(
     batch: TrajectoryBatch,
-    log_ratio: Float[Array, "traj time"],
     *,
     discount=1.0,
     q: Any = None,
@@ -28,6 +27,16 @@ def dr(
     q_folds: int = 5,
     smoothing=0.1,
     key=None,
+) -> StepValues:
+    """Q-hat along the data, as supplied or fitted; its options are explained at `dr`."""
+    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
+    return step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+
+
+@with_headroom
+@takes_options_of(fitted_values)
+def dr(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, **fitting: Any
 ) -> Float[Array, ""]:
     """Step-wise doubly robust: per-decision IS of what Q-hat does not predict (Jiang & Li 2016).
 
@@ -45,8 +54,7 @@ def dr(
       smoothing: of a tabular fit, see `qhat.tabular`.
       key: of a fit that is random, consumed.
     """
-    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
-    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    value = fitted_values(batch, discount=discount, **fitting)
     log_weight, log_before = _weights_now_and_before(batch, log_ratio)
     age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
     log_discount = xlogy(age, jnp.asarray(discount, batch.dtype))[None, None]
@@ -56,25 +64,16 @@ def dr(
 
 
 @with_headroom
+@takes_options_of(fitted_values)
 def wdr(
-    batch: TrajectoryBatch,
-    log_ratio: Float[Array, "traj time"],
-    *,
-    discount=1.0,
-    q: Any = None,
-    q_steps: Any = None,
-    fit: str = "tabular",
-    q_folds: int = 5,
-    smoothing=0.1,
-    key=None,
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, **fitting: Any
 ) -> Float[Array, ""]:
     """Weighted doubly robust: `dr` with weights normalised at each t (Thomas & Brunskill 2016).
 
     A finished trajectory keeps its final weight in the normaliser, as in `cwpdis`. Options as
     for `dr`.
     """
-    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
-    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    value = fitted_values(batch, discount=discount, **fitting)
     log_weight, log_before = _weights_now_and_before(batch, log_ratio)
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     mean_by_time = jax.vmap(masked.weighted_mean, in_axes=1)
@@ -83,25 +82,16 @@ def wdr(
 
 
 @with_headroom
+@takes_options_of(fitted_values)
 def dm(
-    batch: TrajectoryBatch,
-    log_ratio: Float[Array, "traj time"],
-    *,
-    discount=1.0,
-    q: Any = None,
-    q_steps: Any = None,
-    fit: str = "tabular",
-    q_folds: int = 5,
-    smoothing=0.1,
-    key=None,
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, **fitting: Any
 ) -> Float[Array, ""]:
     """Direct method: the mean of Vhat in the first states, ratios ignored (Jiang & Li 2016).
 
     Options as for `dr`.
     """
     del log_ratio
-    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
-    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    value = fitted_values(batch, discount=discount, **fitting)
     return value.v[:, 0].mean()
 
 

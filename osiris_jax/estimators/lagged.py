@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import takes_options_of
+from osiris_jax.estimators.doubly_robust import fitted_values
 from osiris_jax.estimators.headroom import with_headroom
-from osiris_jax.models.qhat import step_values
 from osiris_jax.relevance.lagged import lag_bins
 
 
@@ -52,6 +53,7 @@ def stepwise(
 
 
 @with_headroom
+@takes_options_of(fitted_values)
 def stepwise_dr(
     batch: TrajectoryBatch,
     log_ratio: Float[Array, "traj time"],
@@ -59,19 +61,13 @@ def stepwise_dr(
     discount=1.0,
     theta: Shaped[Array | np.ndarray, "lag state"] | None = None,
     exact_lags: int = 16,
-    q: Any = None,
-    q_steps: Any = None,
-    fit: str = "tabular",
-    q_folds: int = 5,
-    smoothing=0.1,
-    key=None,
+    **fitting: Any,
 ) -> Float[Array, ""]:
     """Doubly robust step-wise OSIRIS: what Q-hat misses, by lag (Shen et al. 2021, corrected).
 
     See `stepwise_dr_from_values`; theta and exact_lags as for `stepwise`, the rest as for `dr`.
     """
-    fitting = {"fit": fit, "folds": q_folds, "smoothing": smoothing, "key": key}
-    value = step_values(batch, discount=discount, q=q, q_steps=q_steps, **fitting)
+    value = fitted_values(batch, discount=discount, **fitting)
     return stepwise_dr_from_values(
         batch, log_ratio, theta, value.q, value.v, discount=discount, exact_lags=exact_lags
     )

@@ -13,6 +13,7 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, traced
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import names_of
 from osiris_jax.inference import checks
 from osiris_jax.inference.exact import terms_of
@@ -39,7 +40,6 @@ from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
 MOST_RESAMPLES = 10**9
-_DRAWS = 2**32 - 11
 Progress = Callable[[str, int, int], None]
 
 
@@ -124,22 +124,34 @@ def intervals(
       >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)
       >>> found["osirwis"].value, found["osirwis"].intervals["bca"]
     """
-    labels = names_of(estimators)
-    wanted = checks.check_methods(methods)
-    check_batch(batch)
-    check_numbers(confidence, resamples, memory)
-    checks.check_bounds(weight_bound, return_bounds)
-    batch = of_shared_shape(batch, options, relevance)
-    key = random.key(0) if key is None else traced("key", key, batch.dtype)
-    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
-    settings |= {"weighting": weighting, "ddof": ddof}
+    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "ddof": ddof}
+    settings |= {"weighting": weighting, "key": key} | options
     bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
-    specs = specs_to_resample(batch, labels, relevance, settings | options)
-    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, specs)
     sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
-    return with_intervals(
-        batch, specs, wanted, key=key, discount=discount, progress=progress, **sampling, **bounds
-    )
+    return _intervals(batch, estimators, methods, relevance, settings, bounds, sampling, progress)
+
+
+def _intervals(
+    batch: TrajectoryBatch,
+    estimators: Any,
+    methods: Any,
+    relevance: str | None,
+    settings: dict[str, Any],
+    bounds: dict[str, Any],
+    sampling: dict[str, Any],
+    progress: Progress | None,
+) -> dict[str, Estimated]:
+    labels, wanted = names_of(estimators), checks.check_methods(methods)
+    check_batch(batch)
+    check_numbers(**sampling)
+    checks.check_bounds(**bounds)
+    batch = of_shared_shape(batch, settings, relevance)
+    key = settings["key"]
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    specs = specs_to_resample(batch, labels, relevance, settings | {"key": key})
+    checks.refuse_idle({"resamples": sampling["resamples"], **bounds}, wanted, specs)
+    shared = {"key": key, "discount": settings["discount"], "progress": progress}
+    return with_intervals(batch, specs, wanted, **shared, **sampling, **bounds)
 
 
 def with_intervals(
@@ -383,10 +395,10 @@ _terms = compiled(terms_of_parts)
 
 @compiled(static_argnames="number")
 def _rows(key: Array, numbers: Array, *, number: int) -> Array:
-    return draw_rows(random.fold_in(key, _DRAWS), numbers, number)
+    return draw_rows(random.fold_in(key, RESAMPLES_STREAM), numbers, number)
 
 
 @compiled(static_argnames=("number", "dtype"))
 def _counts(key: Array, numbers: Array, resamples: Array, *, number: int, dtype: Any) -> Array:
-    own = random.fold_in(key, _DRAWS)
+    own = random.fold_in(key, RESAMPLES_STREAM)
     return counts_by_number(own, numbers, number, resamples, dtype)

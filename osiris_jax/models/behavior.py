@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax.batch import TrajectoryBatch, bucket_length, log_ratio_of
+from osiris_jax.batch import TrajectoryBatch, bucket_length, log_ratio_of, to_cells
 from osiris_jax.core import memory
+from osiris_jax.core.options import check_word
 from osiris_jax.models import behavior_models as models
 from osiris_jax.models.calibration import Calibration, calibrate
 
@@ -139,46 +140,35 @@ def fit_behavior(
     _check_size(len(action), batch.num_actions, folds, candidates)
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
     fill = _filler(len(action))
-    known = (fill(action), fill(fold, -1))
-    sizes: dict[str, Any] = {"folds": folds, "num_actions": batch.num_actions}
-    shares = np.asarray(models.action_shares(*known, **sizes, dtype=batch.dtype))
-    key = random.key(0) if key is None else key
-    network = {"hidden": tuple(hidden), "steps": steps}
-    sizes["smoothing"] = jnp.asarray(smoothing, batch.dtype)
-    found: dict[str, tuple[np.ndarray, bool, Calibration]] = {}
+    taken = models.Taken(fill(action), fill(fold, -1), folds, batch.num_actions)
+    shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
+    penalty = jnp.asarray(smoothing, batch.dtype)
+
+    def fitted_by(name: str) -> models.Fitted:
+        if name == "tabular":
+            state = fill(np.asarray(batch.require("state", PURPOSE))[mask])
+            return models.tabular(taken, state, penalty, num_states=batch.num_states)
+        rows = fill(_standardised(batch, mask))
+        if name == "logistic":
+            return models.logistic(taken, rows, penalty)
+        own_key = random.key(0) if key is None else key
+        return models.network(own_key, taken, rows, penalty, hidden=tuple(hidden), steps=steps)
+
+    scored: dict[str, tuple[np.ndarray, bool, Calibration]] = {}
     for name in candidates:
-        fitted = _fit(name, batch, mask, fill, known, sizes, key, network)
+        fitted = fitted_by(name)
         log_probs = np.asarray(fitted.log_probs, np.float64)[: len(action)]
         converged = bool(np.asarray(fitted.converged).all())
-        found[name] = log_probs, converged, calibrate(log_probs, action, fold, shares)
-    compared = {name: told.mean_log_loss for name, (_, _, told) in found.items()}
+        scored[name] = log_probs, converged, calibrate(log_probs, action, fold, shares)
+    compared = {name: told.mean_log_loss for name, (_, _, told) in scored.items()}
     best = min(compared, key=lambda name: compared[name])
-    log_probs, converged, told = found[best]
-    result = _with_fitted(batch, mask, action, log_probs)
+    log_probs, converged, told = scored[best]
     replaced = batch.behavior_log_prob is not None
+    result = _with_fitted(batch, mask, action, log_probs)
     result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
     probs = result.require("behavior_probs", PURPOSE)
     how = (best, folds, float(smoothing))
     return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
-
-
-def _fit(
-    name: str,
-    batch: TrajectoryBatch,
-    mask: np.ndarray,
-    fill: Callable[..., Array],
-    known: tuple[Array, Array],
-    sizes: Mapping[str, Any],
-    key: Array,
-    network: Mapping[str, Any],
-) -> models.Fitted:
-    if name == "tabular":
-        state = fill(np.asarray(batch.require("state", PURPOSE))[mask])
-        return models.tabular(state, *known, num_states=batch.num_states, **sizes)
-    rows = fill(_standardised(batch, mask))
-    if name == "logistic":
-        return models.logistic(rows, *known, **sizes)
-    return models.network(key, rows, *known, **sizes, **network)
 
 
 def _check_size(steps: int, actions: int, folds: int, names: Sequence[str]) -> None:
@@ -206,9 +196,7 @@ def _check(
 ) -> None:
     if mask.ndim != 2:
         raise ValueError(f"batch: expected one data set [traj, time], got axes {mask.shape}")
-    if method not in ("auto", *METHODS):
-        names = ", ".join(f'"{name}"' for name in ("auto", *METHODS))
-        raise ValueError(f"method: {method!r} is not one of {names}")
+    check_word("method", method, ("auto", *METHODS))
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 1:
         raise ValueError(f"folds: expected a whole number, 1 or more, got {folds!r}")
     if folds > len(mask):
@@ -243,21 +231,13 @@ def _with_fitted(
     batch: TrajectoryBatch, mask: np.ndarray, action: np.ndarray, log_probs: np.ndarray
 ) -> TrajectoryBatch:
     """The batch with the fitted probabilities in place of its own."""
-
-    def padded(column: np.ndarray) -> Array:
-        cells = np.zeros(mask.shape + column.shape[1:], batch.dtype)
-        cells[mask] = column
-        return jnp.asarray(cells)
-
     behavior = np.take_along_axis(log_probs, action[:, None], 1)[:, 0]
     target = _target_log_prob(batch, mask, action)
-    ratio = None if target is None else padded(log_ratio_of(target, behavior, batch.dtype))
-    return batch.replace(
-        behavior_probs=padded(np.exp(log_probs)),
-        behavior_log_prob=padded(behavior),
-        log_ratio=ratio,
-        target_log_prob=None,
-    )
+    columns = {"behavior_probs": np.exp(log_probs), "behavior_log_prob": behavior}
+    if target is not None:
+        columns["log_ratio"] = log_ratio_of(target, behavior, batch.dtype)
+    cells = {name: to_cells(column, mask, batch.dtype) for name, column in columns.items()}
+    return batch.replace(**{"log_ratio": None, "target_log_prob": None, **cells})
 
 
 def _target_log_prob(

@@ -1,22 +1,54 @@
-"""Models of pi_b(a|s), cross-fitted: every step is answered for by a fit without its trajectory.
-
-Each takes the steps of one data set in one row and gives log-probabilities [step, action]. `fold`
-is the fold of each step's trajectory, or -1 for a step that only fills the row and is never seen;
-with one fold, every fit sees all steps.
-"""
+"""Models of pi_b(a|s), cross-fitted: every step is answered for by a fit without its trajectory."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
 from jaxtyping import Bool, Float, Int, Key
 
 from osiris_jax.core.compiled import compiled
-from osiris_jax.models.neural import draw
+from osiris_jax.models.descent import all_finite, descend, used_first
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """The actions taken at the steps of one data set, in one row, and which fit sees which.
+
+    Attributes:
+      action: of every step.
+      fold: that of its trajectory, or -1 for a step that only fills the row and is never seen.
+      folds: how many there are (static); with one, its fit sees all steps.
+      num_actions: number of action ids (static).
+    """
+
+    action: Int[Array, " step"]
+    fold: Int[Array, " step"]
+    folds: int = dataclasses.field(metadata={"static": True})
+    num_actions: int = dataclasses.field(metadata={"static": True})
+
+    def seen_by(self, number: Array) -> Bool[Array, " step"]:
+        """The steps from which the fit of this fold learns."""
+        return (self.fold >= 0) & ((self.fold != number) | (self.folds == 1))
+
+    def counts(
+        self, state: Int[Array, " step"], num_states: int
+    ) -> Int[Array, "fold state action"]:
+        """How often each action was taken in each state, in the steps that each fold's fit sees."""
+        chex.assert_equal_shape([state, self.action, self.fold])
+        shape = (self.folds, num_states, self.num_actions)
+        cell = (self.fold * num_states + state) * self.num_actions + self.action
+        cell = jnp.where(self.fold < 0, -1, cell)  # an id that is dropped
+        size = self.folds * num_states * self.num_actions
+        own = jax.ops.segment_sum(jnp.ones_like(cell), cell, size).reshape(shape)
+        everything = own.sum(0, keepdims=True)
+        return everything - own if self.folds > 1 else everything
 
 
 class Fitted(NamedTuple):
@@ -31,78 +63,39 @@ class Fitted(NamedTuple):
     converged: Bool[Array, " fold"]
 
 
-def training_counts(
-    state: Int[Array, " step"],
-    action: Int[Array, " step"],
-    fold: Int[Array, " step"],
-    *,
-    folds: int,
-    num_states: int,
-    num_actions: int,
-) -> Int[Array, "fold state action"]:
-    """How often each action was taken in each state, in the steps that each fold's fit sees."""
-    shape = (folds, num_states, num_actions)
-    cell = (fold * num_states + state) * num_actions + action
-    cell = jnp.where(fold < 0, -1, cell)  # an id that is dropped
-    size = folds * num_states * num_actions
-    own = jax.ops.segment_sum(jnp.ones_like(cell), cell, size).reshape(shape)
-    everything = own.sum(0, keepdims=True)
-    return everything - own if folds > 1 else everything
-
-
 def marginals(counts: Int[Array, "fold state action"], dtype: Any) -> Float[Array, "fold action"]:
     """The share of each action, one imagined visit added to each: (n(a) + 1) / (n + A)."""
     visits = counts.sum(1).astype(dtype)
     return (visits + 1) / (visits.sum(-1, keepdims=True) + visits.shape[-1])
 
 
-@compiled(static_argnames=("folds", "num_actions", "dtype"))
-def action_shares(
-    action: Int[Array, " step"],
-    fold: Int[Array, " step"],
-    *,
-    folds: int,
-    num_actions: int,
-    dtype: Any,
-) -> Float[Array, "fold action"]:
+@compiled(static_argnames=("dtype",))
+def action_shares(taken: Taken, *, dtype: Any) -> Float[Array, "fold action"]:
     """What the fits of the folds would predict without looking at the state."""
-    sizes = {"folds": folds, "num_states": 1, "num_actions": num_actions}
-    return marginals(training_counts(jnp.zeros_like(action), action, fold, **sizes), dtype)
+    return marginals(taken.counts(jnp.zeros_like(taken.action), 1), dtype)
 
 
-@compiled(static_argnames=("folds", "num_states", "num_actions"))
+@compiled(static_argnames=("num_states",))
 def tabular(
-    state: Int[Array, " step"],
-    action: Int[Array, " step"],
-    fold: Int[Array, " step"],
-    *,
-    folds: int,
-    num_states: int,
-    num_actions: int,
-    smoothing: Float[Array, ""],
+    taken: Taken, state: Int[Array, " step"], smoothing: Float[Array, ""], *, num_states: int
 ) -> Fitted:
     """Counts per state, drawn towards the actions' shares by `smoothing` imagined visits.
 
     pi_b(a|s) = (n(s, a) + smoothing m(a)) / (n(s) + smoothing), m the shares of `marginals`.
     """
-    counts = training_counts(
-        state, action, fold, folds=folds, num_states=num_states, num_actions=num_actions
-    )
+    counts = taken.counts(state, num_states)
     share = marginals(counts, smoothing.dtype)[:, None, :]
     visits = counts.astype(smoothing.dtype)
     probs = (visits + smoothing * share) / (visits.sum(-1, keepdims=True) + smoothing)
-    return Fitted(jnp.log(probs[fold, state]), jnp.ones(folds, bool))
+    return Fitted(jnp.log(probs[taken.fold, state]), jnp.ones(taken.folds, bool))
 
 
-@compiled(static_argnames=("folds", "num_actions", "iterations"))
+@compiled(static_argnames=("iterations",))
 def logistic(
+    taken: Taken,
     rows: Float[Array, "step dim"],
-    action: Int[Array, " step"],
-    fold: Int[Array, " step"],
-    *,
-    folds: int,
-    num_actions: int,
     smoothing: Float[Array, ""],
+    *,
     iterations: int = 100,
 ) -> Fitted:
     """Multinomial logistic regression with an L2 penalty, by Newton's method.
@@ -110,28 +103,25 @@ def logistic(
     Minimises the mean log-loss plus smoothing / (2 n) times the squares of all weights, the
     intercepts too: without that an action unseen in the other folds would have probability 0.
     """
+    chex.assert_rank(rows, 2)
+    chex.assert_equal_shape_prefix([rows, taken.action], 1)
     inputs = jnp.concatenate([rows, jnp.ones((len(rows), 1), rows.dtype)], axis=1)
-    start = jnp.zeros((inputs.shape[1], num_actions), rows.dtype)
+    start = jnp.zeros((inputs.shape[1], taken.num_actions), rows.dtype)
 
     def times(weights: Array) -> Array:
         return jnp.matmul(inputs, weights, precision=lax.Precision.HIGHEST)
 
     def fit(number: Array) -> tuple[Array, Array]:
-        used = _seen(fold, number, folds).astype(rows.dtype)
+        used = taken.seen_by(number).astype(rows.dtype)
 
         def loss(weights: Array) -> Array:
             log_probs = jax.nn.log_softmax(times(weights))
-            taken = jnp.take_along_axis(log_probs, action[:, None], 1)[:, 0]
-            return (smoothing / 2 * (weights**2).sum() - (used * taken).sum()) / used.sum()
+            of_taken = jnp.take_along_axis(log_probs, taken.action[:, None], 1)[:, 0]
+            return (smoothing / 2 * (weights**2).sum() - (used * of_taken).sum()) / used.sum()
 
         return _minimise(loss, start, iterations)
 
-    weights, converged = jax.vmap(fit)(jnp.arange(folds))
-    return Fitted(_by_fold(times, weights, fold, num_actions), converged)
-
-
-def _seen(fold: Int[Array, " step"], number: Array, folds: int) -> Bool[Array, " step"]:
-    return (fold >= 0) & ((fold != number) | (folds == 1))
+    return _cross_fitted(taken, fit, times)
 
 
 def _minimise(loss: Callable, start: Array, iterations: int) -> tuple[Array, Array]:
@@ -176,16 +166,13 @@ def _minimise(loss: Callable, start: Array, iterations: int) -> tuple[Array, Arr
     return weights, jnp.abs(slope).max() <= stalled
 
 
-@compiled(static_argnames=("folds", "num_actions", "hidden", "steps", "minibatch"))
+@compiled(static_argnames=("hidden", "steps", "minibatch"))
 def network(
     key: Key[Array, ""],
+    taken: Taken,
     rows: Float[Array, "step dim"],
-    action: Int[Array, " step"],
-    fold: Int[Array, " step"],
-    *,
-    folds: int,
-    num_actions: int,
     smoothing: Float[Array, ""],
+    *,
     hidden: Sequence[int] = (32,),
     steps: int = 2000,
     minibatch: int = 256,
@@ -202,48 +189,50 @@ def network(
 
     from osiris_jax.models.networks import MLP
 
-    model = MLP((*hidden, num_actions))
-    solver = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+    chex.assert_rank(rows, 2)
+    chex.assert_equal_shape_prefix([rows, taken.action], 1)
+    model: Any = MLP((*hidden, taken.num_actions))
+    optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
-    def fit(number: Array) -> Any:
+    def fit(number: Array) -> tuple[Any, Array]:
         init_key, draw_key = random.split(random.fold_in(key, number))
-        used = _seen(fold, number, folds)
-        order = jnp.nonzero(used, size=len(used), fill_value=0)[0]
-        count = used.sum(dtype=jnp.int32)
+        order, count = used_first(taken.seen_by(number))
         params = model.init(init_key, rows[:1])
         params = jax.tree.map(lambda leaf: leaf.astype(rows.dtype), params)
 
-        def loss(params: Any, index: Array) -> Array:
-            logits: Any = model.apply(params, rows[index])
-            log_probs = jax.nn.log_softmax(logits)
-            taken = jnp.take_along_axis(log_probs, action[index][:, None], 1)
+        def loss_of(params: Any, place: Array) -> Array:
+            index = order[place]
+            log_probs = jax.nn.log_softmax(model.apply(params, rows[index]))
+            of_taken = jnp.take_along_axis(log_probs, taken.action[index][:, None], 1)
             squares = sum((leaf**2).sum() for leaf in jax.tree.leaves(params))
-            return smoothing / (2 * count) * squares - taken.mean()
+            return smoothing / (2 * count) * squares - of_taken.mean()
 
-        def step(carry: Any, place: Array) -> tuple[Any, None]:
-            params, state = carry
-            index = order[draw(draw_key, place, minibatch, count)]
-            change, state = solver.update(jax.grad(loss)(params, index), state, params)
-            return (optax.apply_updates(params, change), state), None
+        sizes = {"count": count, "steps": steps, "minibatch": minibatch}
+        params, _ = descend(draw_key, params, loss_of, optimizer, **sizes)
+        return params, all_finite(params)
 
-        (params, _), _ = lax.scan(step, (params, solver.init(params)), jnp.arange(steps))
-        finite = jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), params)
-        return params, jnp.stack(jax.tree.leaves(finite)).all()
-
-    params, finite = jax.vmap(fit)(jnp.arange(folds))
-    return Fitted(_by_fold(lambda p: model.apply(p, rows), params, fold, num_actions), finite)
+    return _cross_fitted(taken, fit, lambda params: model.apply(params, rows))
 
 
-def _by_fold(
-    logits: Callable, params: Any, fold: Int[Array, " step"], num_actions: int
-) -> Float[Array, "step action"]:
-    """Log-probabilities of every step by its own fold's fit, one fold after another for memory."""
+def _cross_fitted(
+    taken: Taken,
+    fit: Callable[[Array], tuple[Any, Array]],
+    logits: Callable[[Any], Float[Array, "step action"]],
+) -> Fitted:
+    """Log-probabilities of every step by its own fold's fit, one fold after another for memory.
+
+    Args:
+      taken: the actions and folds.
+      fit: from a fold to its parameters, and whether they are a minimum.
+      logits: from parameters to those of every step.
+    """
+    numbers = jnp.arange(taken.folds)
+    params, converged = jax.vmap(fit)(numbers)
 
     def add(total: Array, one: Any) -> tuple[Array, None]:
         number, own = one
-        return jnp.where((fold == number)[:, None], logits(own), total), None
+        return jnp.where((taken.fold == number)[:, None], logits(own), total), None
 
-    kind = jax.tree.leaves(params)[0].dtype
-    numbers = jnp.arange(len(jax.tree.leaves(params)[0]))
-    total, _ = lax.scan(add, jnp.zeros((len(fold), num_actions), kind), (numbers, params))
-    return jax.nn.log_softmax(total)
+    blank = jnp.zeros((len(taken.fold), taken.num_actions), jax.tree.leaves(params)[0].dtype)
+    total, _ = lax.scan(add, blank, (numbers, params))
+    return Fitted(jax.nn.log_softmax(total), converged)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -65,6 +66,7 @@ def composite_moments(
     and G^2 likewise, where u is the ratio in kept states and 1 elsewhere. The rows of kept and of
     omitted states are the same whatever the map, so that all maps are columns of one sum.
     """
+    chex.assert_shape(keep, (None, batch.num_states))
     links, num_maps = _links(batch), len(keep)
     num_places = batch.num_states + 1
     discount = jnp.asarray(discount, batch.dtype)
@@ -89,7 +91,7 @@ def _after_links(
 ) -> tuple[Float[Array, "place 4 map"], Float[Array, "place 4 map"]]:
     """One step back, where ratios are omitted and where they are kept."""
 
-    def add_block(number: Int[Array, ""] | int, sums):
+    def add_block(number: Int[Array, ""] | int, sums: Array) -> Array:
         block = [lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK) for x in links[:3]]
         state, following, weight = block
         value, *squares = jnp.moveaxis(moments[following], 1, 0)

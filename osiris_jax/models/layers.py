@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
@@ -41,6 +42,8 @@ def logged_values(
     With fewer states than items, from the table of all: the gradient then scatters one number per
     item and not a column.
     """
+    chex.assert_rank(action, 1)
+    chex.assert_equal_shape_prefix([value, action], 1)
     first, num_items = params[0], len(action)
     if value.ndim == 1 and first.kernel.shape[1] <= num_items:
         table = table_of(params)

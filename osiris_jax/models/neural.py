@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
-from jax import Array, lax, random
-from jaxtyping import Bool, Float, Int, Key, UInt
+from jax import Array, random
+from jaxtyping import Bool, Float, Int, Key
 
 from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import check_word, takes_options_of
+from osiris_jax.models.descent import all_finite, descend, used_first
 from osiris_jax.models.layers import (
     Layers,
     affine,
@@ -22,6 +23,7 @@ from osiris_jax.models.layers import (
     network,
     table_of,
 )
+from osiris_jax.models.tabular import StepValues, at_steps, cross_fitting
 
 PURPOSE = "a network for Q"
 WEIGHTINGS = ("to-go", "future", "none")
@@ -53,7 +55,7 @@ class QFit(NamedTuple):
     target: Scale
 
 
-class Steps(NamedTuple):
+class TrainingSet(NamedTuple):
     """The steps of a data set in one row, those that may be drawn first.
 
     Attributes:
@@ -70,17 +72,18 @@ class Steps(NamedTuple):
 def fit_q(
     key: Key[Array, ""],
     batch: TrajectoryBatch,
+    used: Bool[Array, "traj time"] | None = None,
     *,
     weighting: str = "none",
     discount=1.0,
-    hidden: int | Sequence[int] = (32,),
+    hidden: int = 32,
+    layers: int = 1,
     steps: int = 500,
     minibatch: int = 128,
     learning_rate=1e-3,
     gradient_clip=None,
     standardize: bool = False,
     inputs: str = "auto",
-    used: Bool[Array, "traj time"] | None = None,
 ) -> QFit:
     """A network for Q(s, .), fitted to what followed every step (Shen et al. 2021, appendix).
 
@@ -89,27 +92,30 @@ def fit_q(
 
     Args:
       key: consumed.
+      used: the steps that may be drawn, by default all.
       weighting: the target is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future": its mean
         is Q of the target policy) or 1 ("none": Q of the behaviour policy).
       discount: gamma in [0, 1].
-      hidden: sizes of the hidden layers; () makes the model linear.
+      hidden: size of each hidden layer.
+      layers: number of hidden layers; 0 makes the model linear.
       steps: number of minibatches.
       minibatch: steps in each.
       learning_rate: of Adam.
       gradient_clip: clips every entry of the gradient to so much either way; None for no clipping.
       standardize: centres and scales the targets; Q is scaled back.
       inputs: "observation" (standardised), "state" (one-hot), or "auto": observations if any.
-      used: the steps that may be drawn, by default all.
     """
-    sizes = (hidden,) if isinstance(hidden, int) else tuple(hidden)
-    _check_sizes(steps=steps, minibatch=minibatch, hidden=min(sizes, default=1))
+    _check_sizes(least=0, layers=layers)
+    _check_sizes(steps=steps, minibatch=minibatch, hidden=hidden if layers else 1)
     used = batch.mask if used is None else batch.mask & used
+    chex.assert_equal_shape([used, batch.mask])
     data, input_scale, target_scale = _read_steps(
         batch, used, targets(batch, weighting, discount), standardize, inputs
     )
     width = batch.num_states if input_scale is None else data.input.shape[1]
     init_key, draw_key = random.split(key)
-    params = initial_params(init_key, (width, *sizes, batch.num_actions), batch.dtype)
+    widths = (width, *(hidden,) * layers, batch.num_actions)
+    params = initial_params(init_key, widths, batch.dtype)
     params, loss = train(
         draw_key,
         params,
@@ -119,15 +125,14 @@ def fit_q(
         learning_rate=learning_rate,
         gradient_clip=gradient_clip,
     )
-    finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), (params, loss, target_scale))
-    diverged = ~jnp.stack(jax.tree.leaves(finite)).all()
+    diverged = ~all_finite((params, loss, target_scale))
     return QFit(params, loss, diverged, input_scale, target_scale)
 
 
 def train(
     key: Key[Array, ""],
     params: Layers,
-    data: Steps,
+    data: TrainingSet,
     *,
     steps: int,
     minibatch: int,
@@ -144,15 +149,9 @@ def train(
         q = logged_values(params, data.input[index], data.action[index])
         return optax.losses.huber_loss(q, data.target[index], delta=1.0).mean()
 
-    def step(carry: Any, number: Array) -> tuple[Any, Array]:
-        params, state = carry
-        index = draw(key, number, minibatch, data.size)
-        loss, slope = jax.value_and_grad(loss_of)(params, index)
-        change, state = optimizer.update(slope, state, params)
-        return (optax.apply_updates(params, change), state), loss
-
-    (params, _), loss = lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
-    return params, loss
+    return descend(
+        key, params, loss_of, optimizer, count=data.size, steps=steps, minibatch=minibatch
+    )
 
 
 def q_table(fit: QFit) -> Float[Array, "state action"]:
@@ -173,6 +172,7 @@ def q_values(fit: QFit, batch: TrajectoryBatch) -> Float[Array, "traj time actio
     return jnp.where(batch.mask[..., None], q, 0)
 
 
+@takes_options_of(fit_q)
 def neural(
     batch: TrajectoryBatch,
     *,
@@ -180,15 +180,8 @@ def neural(
     folds: int = 2,
     key: Key[Array, ""] | None = None,
     weighting: str = "future",
-    hidden: int = 32,
-    layers: int = 1,
-    steps: int = 500,
-    minibatch: int = 128,
-    learning_rate=1e-3,
-    gradient_clip=None,
-    standardize: bool = False,
-    inputs: str = "auto",
-) -> tuple[Float[Array, "traj time"], Float[Array, "traj time"]]:
+    **options: Any,
+) -> StepValues:
     """Q-hat from networks: Q of the logged action and the target policy's mean of Q at every step.
 
     Both are 0 in the padding, and NaN where the network that answers for a trajectory diverged.
@@ -197,50 +190,27 @@ def neural(
       folds: from 2 on, trajectory i is answered for by a network that saw only the trajectories j
         with j mod folds other than i mod folds; 0 or 1: by one that saw all.
       key: of the fits; by default `jax.random.key(0)`.
-      hidden: size of each hidden layer.
-      layers: number of hidden layers.
-      **others: see `fit_q`.
+      **options: see `fit_q`.
     """
-    _check_sizes(least=0, folds=folds, layers=layers)
-    key = random.key(0) if key is None else key
-    action = masked.fill(batch.mask, batch.require("action", PURPOSE))
-    probs = jnp.where(batch.mask[..., None], batch.require("target_probs", PURPOSE), 0)
-    fit = partial(
-        fit_q,
-        batch=batch,
-        weighting=weighting,
-        discount=discount,
-        hidden=(hidden,) * layers,
-        steps=steps,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        gradient_clip=gradient_clip,
-        standardize=standardize,
-        inputs=inputs,
-    )
-    q = _cross_fitted(key, batch, fit, folds)
-    logged = jnp.take_along_axis(q, action[..., None], axis=2)[..., 0]
-    return logged, (probs * q).sum(-1)
+    _check_sizes(least=0, folds=folds)
+    for field in ("action", "target_probs"):
+        batch.require(field, PURPOSE)
+    first_key = random.key(0) if key is None else key
+    model_of, learns = cross_fitting(len(batch.mask), folds)
 
+    def answers(model: Array, learned: Array) -> Array:
+        fit_key, used = random.fold_in(first_key, model), batch.mask & learned[:, None]
+        fit = fit_q(fit_key, batch, used, weighting=weighting, discount=discount, **options)
+        spoiled = batch.mask[..., None] & fit.diverged
+        return jnp.where(spoiled, jnp.nan, q_values(fit, batch))
 
-def _cross_fitted(
-    key: Array, batch: TrajectoryBatch, fit: Callable[..., QFit], folds: int
-) -> Float[Array, "traj time action"]:
-    row = jnp.arange(len(batch.mask))
-
-    def without(fold: Array) -> Array:
-        others = (row % max(folds, 1) != fold) | (folds < 2)
-        fitted = fit(random.fold_in(key, fold), used=batch.mask & others[:, None])
-        spoiled = batch.mask[..., None] & fitted.diverged
-        return jnp.where(spoiled, jnp.nan, q_values(fitted, batch))
-
-    by_fold = jax.vmap(without)(jnp.arange(max(folds, 1)))
-    return by_fold[row % max(folds, 1), row]
+    by_model = jax.vmap(answers)(jnp.arange(len(learns)), learns)
+    return at_steps(batch, by_model[model_of, jnp.arange(len(model_of))], PURPOSE)
 
 
 def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "traj time"]:
     """g_{t:T} times rho_{t:T}, rho_{t+1:T} or 1 at every step; 0 in the padding."""
-    _check_word("weighting", weighting, WEIGHTINGS)
+    check_word("weighting", weighting, WEIGHTINGS)
     value = masked.returns_to_go(batch.reward, batch.mask, discount)
     if weighting == "none":
         return masked.fill(batch.mask, value)
@@ -254,37 +224,18 @@ def targets(batch: TrajectoryBatch, weighting: str, discount) -> Float[Array, "t
     return jnp.where(counts, value * root * root, 0)
 
 
-def draw(key: Array, number: Array | int, size: int, count: Int[Array, ""]) -> Int[Array, " size"]:
-    """`size` of the integers below `count`, for step `number`, with replacement.
-
-    The upper word of a random word times `count`: nearer to uniform than a float32 could be, the
-    same in every float type, and a third of the cost of `random.randint`.
-    """
-    bits = random.bits(random.fold_in(key, number), (size,), jnp.uint32)
-    return _upper_product(bits, count.astype(jnp.uint32)).astype(jnp.int32)
-
-
-def _upper_product(a: UInt[Array, " size"], b: UInt[Array, ""]) -> UInt[Array, " size"]:
-    """The upper 32 bits of a * b, by halves: there may be no 64-bit integers."""
-    half = 0xFFFF
-    a_low, a_high, b_low, b_high = a & half, a >> 16, b & half, b >> 16
-    middle = a_high * b_low + ((a_low * b_low) >> 16)
-    other = a_low * b_high + (middle & half)
-    return a_high * b_high + (middle >> 16) + (other >> 16)
-
-
 def _read_steps(
     batch: TrajectoryBatch,
     used: Bool[Array, "traj time"],
     target: Float[Array, "traj time"],
     standardize: bool,
     inputs: str,
-) -> tuple[Steps, Scale | None, Scale]:
-    _check_word("inputs", inputs, INPUTS)
+) -> tuple[TrainingSet, Scale | None, Scale]:
+    check_word("inputs", inputs, INPUTS)
     if inputs == "auto":
         inputs = "state" if batch.observation is None else "observation"
-    drawn, count = used.ravel(), used.sum(dtype=jnp.int32)
-    order = jnp.nonzero(drawn, size=drawn.size, fill_value=0)[0]
+    drawn = used.ravel()
+    order, count = used_first(drawn)
     action = masked.fill(batch.mask, batch.require("action", PURPOSE)).ravel()
     if inputs == "state":
         value = masked.fill(batch.mask, batch.require("state", PURPOSE)).ravel()
@@ -299,7 +250,7 @@ def _read_steps(
         target = (target - target_scale.mean) / target_scale.std
     # the mean of no steps is no number: a fit without data is to be flagged
     target = jnp.where(count > 0, target, jnp.nan).ravel()
-    return Steps(value[order], action[order], target[order], count), input_scale, target_scale
+    return TrainingSet(value[order], action[order], target[order], count), input_scale, target_scale
 
 
 def _observations(batch: TrajectoryBatch) -> Float[Array, "item dim"]:
@@ -326,9 +277,3 @@ def _check_sizes(least: int = 1, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name}: expected a number of at least {least}, got {size}")
-
-
-def _check_word(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        names = ", ".join(f'"{word}"' for word in known)
-        raise ValueError(f"{name}: {value!r} is not one of {names}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -53,10 +54,9 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     """
     if folds < 0:
         raise ValueError(f"folds: expected 0 for none, or a number of folds, got {folds}")
-    step = _read_steps(batch)
-    model_of = jnp.arange(len(step.state)) % max(folds, 1)
-    serves = jnp.arange(max(folds, 1))[:, None] == model_of[None]
-    model = _fit(batch, step, ~serves if folds > 1 else serves)
+    step = _read_visits(batch)
+    model_of, learns = cross_fitting(len(step.state), folds)
+    model = _fit(batch, step, learns)
     policy = _mean_policy(step, batch.num_states)[None]
     discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
 
@@ -78,6 +78,19 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     return StepValues(masked.fill(batch.mask, q.T), masked.fill(batch.mask, v.T))
 
 
+def cross_fitting(
+    num_trajectories: int, folds: int
+) -> tuple[Int[Array, " traj"], Bool[Array, "model traj"]]:
+    """Which model answers for each trajectory, and which trajectories each model learns from.
+
+    Trajectory i is answered for by model i mod folds, which learns from those of the other folds;
+    with 0 or 1 folds by the one model that learns from all.
+    """
+    model_of = jnp.arange(num_trajectories) % max(folds, 1)
+    serves = jnp.arange(max(folds, 1))[:, None] == model_of[None]
+    return model_of, ~serves if folds > 1 else serves
+
+
 def supplied(batch: TrajectoryBatch, *, q: Any = None, q_steps: Any = None) -> StepValues:
     """Q-hat as given, in one of two forms.
 
@@ -88,13 +101,13 @@ def supplied(batch: TrajectoryBatch, *, q: Any = None, q_steps: Any = None) -> S
     if (q is None) == (q_steps is None):
         raise ValueError("q: give either `q` or `q_steps`")
     if q is None:
-        return _at_steps(batch, _check_shape("q_steps", q_steps, batch))
+        return at_steps(batch, _check_shape("q_steps", q_steps, batch))
     state = masked.fill(batch.mask, batch.require("state", PURPOSE))
     table = _check_shape("q", q, batch)
     if table.ndim == 2:
-        return _at_steps(batch, table[state])
+        return at_steps(batch, table[state])
     time = jnp.broadcast_to(jnp.arange(state.shape[1])[None], state.shape)
-    return _at_steps(batch, table[time, state])
+    return at_steps(batch, table[time, state])
 
 
 def _check_shape(name: str, value: Any, batch: TrajectoryBatch) -> Array:
@@ -118,16 +131,20 @@ def _check_shape(name: str, value: Any, batch: TrajectoryBatch) -> Array:
     return value
 
 
-def _at_steps(batch: TrajectoryBatch, values: Float[Array, "traj time action"]) -> StepValues:
-    action = masked.fill(batch.mask, batch.require("action", PURPOSE))
-    probs = batch.require("target_probs", PURPOSE)
+def at_steps(
+    batch: TrajectoryBatch, values: Float[Array, "traj time action"], purpose: str = PURPOSE
+) -> StepValues:
+    """Q-hat from its values of all actions at every step."""
+    chex.assert_shape(values, (*batch.mask.shape, None))
+    action = masked.fill(batch.mask, batch.require("action", purpose))
+    probs = batch.require("target_probs", purpose)
     real = batch.mask[..., None]
     v = jnp.where(real, probs, 0) * jnp.where(real, values, 0)
     q = jnp.take_along_axis(values, action[..., None], axis=2)[..., 0]
     return StepValues(masked.fill(batch.mask, q), v.sum(-1))
 
 
-class _Steps(NamedTuple):
+class _Visits(NamedTuple):
     """The fields of the batch that a model is made of, with harmless values in the padding.
 
     `successor` is the state after the step, `num_states` where the trajectory ends.
@@ -141,12 +158,12 @@ class _Steps(NamedTuple):
     successor: Int[Array, "traj time"]
 
 
-def _read_steps(batch: TrajectoryBatch) -> _Steps:
+def _read_visits(batch: TrajectoryBatch) -> _Visits:
     state, action, probs = (
         batch.require(field, PURPOSE) for field in ("state", "action", "target_probs")
     )
     arrived = masked.fill(batch.mask, state, batch.num_states)[:, 1:]
-    return _Steps(
+    return _Visits(
         mask=batch.mask,
         state=masked.fill(batch.mask, state),
         action=masked.fill(batch.mask, action),
@@ -172,7 +189,7 @@ class _Model(NamedTuple):
     sum_after: Callable[[Array], Array]
 
 
-def _fit(batch: TrajectoryBatch, step: _Steps, learns: Bool[Array, "model traj"]) -> _Model:
+def _fit(batch: TrajectoryBatch, step: _Visits, learns: Bool[Array, "model traj"]) -> _Model:
     """A model from the trajectories that it learns from, for each row of `learns`."""
     shape = (len(learns), batch.num_states, batch.num_actions)
     num_pairs = batch.num_states * batch.num_actions
@@ -246,7 +263,7 @@ def _linked(
     return sum_after
 
 
-def _mean_policy(step: _Steps, num_states: int) -> Float[Array, "state action"]:
+def _mean_policy(step: _Visits, num_states: int) -> Float[Array, "state action"]:
     """The mean of the target's probabilities over the visits to a state, 0 where there are none."""
     place = jnp.where(step.mask, step.state, num_states).ravel()
     count = jax.ops.segment_sum(jnp.ones_like(place), place, num_states)

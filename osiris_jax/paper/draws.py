@@ -12,8 +12,9 @@ import numpy as np
 from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to
+from osiris_jax.core.random_streams import POOL_STREAM, TARGET_STREAM
 from osiris_jax.study.chunks import Chunks
-from osiris_jax.study.source import TARGET_STREAM, DataSets, keys_of, target_keys
+from osiris_jax.study.source import DataSets, keys_of, target_keys
 from osiris_jax.worlds.gridworld import GridWorld
 from osiris_jax.worlds.tabular import log_ratio_table
 from osiris_jax.worlds.world import SHORT, World
@@ -21,7 +22,6 @@ from osiris_jax.worlds.world import SHORT, World
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
 CHUNK_CELLS = 2**21
-_POOL_STREAM = 2**32 - 7
 
 Data = Callable[[Any, int, int], Iterable[TrajectoryBatch]]
 
@@ -80,7 +80,7 @@ class Draws:
             batch = legacy_rollout(self.world, number)
             returns = legacy_rollout(self.world, number, "target").reward.sum(-1)
             return Pool(batch, returns)
-        key = random.fold_in(random.key(self.seed), _POOL_STREAM)
+        key = random.fold_in(random.key(self.seed), POOL_STREAM)
         batch = self.world.rollout(key, number, observations=self.observations)
         found = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
         return Pool(batch, jnp.asarray(found.returns, batch.dtype))

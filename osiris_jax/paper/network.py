@@ -10,8 +10,9 @@ from jaxtyping import Float, Key
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.models.descent import used_first
 from osiris_jax.models.layers import Layer, Layers, affine, network
-from osiris_jax.models.neural import Steps, targets, train
+from osiris_jax.models.neural import TrainingSet, targets, train
 from osiris_jax.relevance.omission import AtSteps
 
 HIDDEN = (32, 32)
@@ -66,10 +67,10 @@ def first_layers(key: Array, widths: tuple[int, ...], dtype) -> Layers:
     return tuple(layers)
 
 
-def _steps(batch: TrajectoryBatch, value: Float[Array, "item dim"]) -> Steps:
+def _steps(batch: TrajectoryBatch, value: Float[Array, "item dim"]) -> TrainingSet:
     """The real steps first, as `train` draws them."""
     real = batch.mask.ravel()
-    order = jnp.nonzero(real, size=real.size, fill_value=0)[0]
+    order, count = used_first(real)
     action = masked.fill(batch.mask, batch.require("action", "NN-Q")).ravel()
     target = targets(batch, "none", 1.0).ravel()
-    return Steps(value[order], action[order], target[order], real.sum(dtype=jnp.int32))
+    return TrainingSet(value[order], action[order], target[order], count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +11,14 @@ from jax import Array, random
 from jaxtyping import Float, Key
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.options import takes_options_of
 from osiris_jax.models.neural import QFit, fit_q, q_table, q_values
 from osiris_jax.relevance.omission import AtSteps
 
 
+@takes_options_of(fit_q)
 def nn_q(
-    batch: TrajectoryBatch,
-    *,
-    key: Key[Array, ""] | None = None,
-    weighting: str = "none",
-    discount=1.0,
-    hidden: int = 32,
-    layers: int = 1,
-    steps: int = 500,
-    minibatch: int = 128,
-    learning_rate=1e-3,
-    gradient_clip=None,
-    standardize: bool = False,
-    inputs: str = "auto",
+    batch: TrajectoryBatch, *, key: Key[Array, ""] | None = None, **options: Any
 ) -> Float[Array, " state"] | AtSteps:
     """NN-Q: std_a Q / |mean_a Q| of a network fitted to the data (Shen et al. 2021, appendix).
 
@@ -51,20 +42,7 @@ def nn_q(
     Returns:
       [state] for a network on states; for one on observations [traj, time], 0 in the padding.
     """
-    fit = nn_q_fit(
-        batch,
-        key=key,
-        weighting=weighting,
-        discount=discount,
-        hidden=hidden,
-        layers=layers,
-        steps=steps,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        gradient_clip=gradient_clip,
-        standardize=standardize,
-        inputs=inputs,
-    )
+    fit = nn_q_fit(batch, key=key, **options)
     by_state = fit.input is None
     statistic = variation(q_table(fit) if by_state else q_values(fit, batch))
     statistic = jnp.where(fit.diverged, jnp.nan, statistic)
@@ -77,37 +55,10 @@ _SIZES_AND_WORDS = (
 
 
 @partial(jax.jit, static_argnames=_SIZES_AND_WORDS)
-def nn_q_fit(
-    batch: TrajectoryBatch,
-    *,
-    key: Key[Array, ""] | None = None,
-    weighting: str = "none",
-    discount=1.0,
-    hidden: int = 32,
-    layers: int = 1,
-    steps: int = 500,
-    minibatch: int = 128,
-    learning_rate=1e-3,
-    gradient_clip=None,
-    standardize: bool = False,
-    inputs: str = "auto",
-) -> QFit:
+@takes_options_of(fit_q)
+def nn_q_fit(batch: TrajectoryBatch, *, key: Key[Array, ""] | None = None, **options: Any) -> QFit:
     """The fit behind `nn_q`, with its loss curve; same options."""
-    if layers < 0:
-        raise ValueError(f"layers: expected a number of at least 0, got {layers}")
-    return fit_q(
-        random.key(0) if key is None else key,
-        batch,
-        weighting=weighting,
-        discount=discount,
-        hidden=(hidden,) * layers,
-        steps=steps,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        gradient_clip=gradient_clip,
-        standardize=standardize,
-        inputs=inputs,
-    )
+    return fit_q(random.key(0) if key is None else key, batch, **options)
 
 
 def variation(q: Float[Array, "*shape action"]) -> Float[Array, "*shape"]:

@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import check_word
 from osiris_jax.core.segments import look_up, segment_max
+from osiris_jax.models.neural import WEIGHTINGS
 
-WEIGHTINGS = ("to-go", "future", "none")
 CLASSES = ("ratio", "return")
 
 
@@ -46,8 +47,8 @@ def visits(
     The classes of actions: "ratio", whether rho_t > 1; "return", whether more than half of the
     action's visits to the state exceed the median x there.
     """
-    _check_word("weighting", weighting, WEIGHTINGS)
-    _check_word("classes", classes, CLASSES)
+    check_word("weighting", weighting, WEIGHTINGS)
+    check_word("classes", classes, CLASSES)
     purpose = "relevance by state"
     state = masked.fill(batch.mask, batch.require("state", purpose))
     log_ratio = batch.require("log_ratio", purpose)
@@ -83,12 +84,6 @@ def log_weights_of(batch: TrajectoryBatch, weighting: str) -> Float[Array, "traj
     if weighting == "future":
         log_weight = jnp.pad(log_weight[:, 1:], ((0, 0), (0, 1)))
     return log_weight
-
-
-def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:
-    if word not in words:
-        names = ", ".join(f'"{name}"' for name in words)
-        raise ValueError(f"{option}: {word!r} is not one of {names}")
 
 
 def _class_by_return(visit: Visits, batch: TrajectoryBatch) -> Visits:

@@ -20,6 +20,7 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import check_options, default, given, keywords
+from osiris_jax.core.random_streams import FIT_STREAM
 from osiris_jax.pipeline.compose import gather, map_at
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
@@ -29,7 +30,6 @@ from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld
 
 TESTS = ("welch", "smirnov", "effect")
-_FIT_STREAM = 2**32 - 7
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "first visit": {"first_visit": True},
@@ -232,7 +232,7 @@ def _count(
     def of_data_set(key: Array, batch: TrajectoryBatch) -> _Counts:
         options = {**form.options, "discount": numbers.discount}
         if "key" in keywords(RELEVANCE[form.test]):
-            options["key"] = random.fold_in(key, _FIT_STREAM)
+            options["key"] = random.fold_in(key, FIT_STREAM)
         evidence = gather(batch, "is", form.test, **options)
         if evidence.value.ndim == 2:
             of_first_trajectory = evidence.value[0]

@@ -19,6 +19,7 @@ from jax import Array, lax, random
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import parse_name
 from osiris_jax.inference import INTERVALS, Sample
 from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
@@ -38,7 +39,6 @@ CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
 COLUMNS_MEMORY = 2**28
 LARGEST, LARGEST_LOG = 1e300, 700.0
-_DRAWS = 2**32 - 11
 Interval = tuple[np.ndarray, np.ndarray]
 
 
@@ -281,7 +281,7 @@ def _statistics(
     def one(item: tuple[Array, TrajectoryBatch]) -> dict[str, dict[str, Array]]:
         key, data = item
         prepared = prepare(data, specs, room)
-        draws = random.fold_in(key, _DRAWS)
+        draws = random.fold_in(key, RESAMPLES_STREAM)
         found: dict[str, dict[str, Array]] = {}
         for label, spec in specs.items():
             terms = terms_of_parts(spec, prepared.parts.get(label))

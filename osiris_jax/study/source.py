@@ -16,11 +16,11 @@ from jax import Array, random
 
 from osiris_jax.batch import bucket_length, pad_or_cut
 from osiris_jax.core.compiled import compiled
+from osiris_jax.core.random_streams import METHOD_STREAM, TARGET_STREAM
 from osiris_jax.study.plan import Study
 from osiris_jax.worlds.rollout import Shared, batch_of, outcomes, record_fields
 from osiris_jax.worlds.world import World
 
-TARGET_STREAM, METHOD_STREAM = 2**32 - 3, 2**32 - 5
 ASKED_FOR_LENGTHS = 8
 
 _fold_in_all = compiled(jax.vmap(random.fold_in, (None, 0)))
@@ -97,7 +97,7 @@ class Simulated:
 
     def _record(self, keys: Array, steps: int) -> DataSets:
         leaves, shared = self._simulator
-        settings = _Simulation(
+        settings = _Recording(
             shared=shared,
             size=self.size,
             steps=steps,
@@ -158,8 +158,8 @@ def source_of(study: Study) -> Simulated | Played:
     return Simulated(study) if isinstance(study.world, World) else Played(study)
 
 
-class _Simulation(NamedTuple):
-    """What selects the compiled code of a simulation."""
+class _Recording(NamedTuple):
+    """What selects the compiled code that records data sets."""
 
     shared: Shared
     size: int
@@ -171,7 +171,7 @@ class _Simulation(NamedTuple):
 
 
 @compiled(static_argnames="settings")
-def _simulate(leaves, keys: Array, discount, settings: _Simulation) -> DataSets:
+def _simulate(leaves, keys: Array, discount, settings: _Recording) -> DataSets:
     dynamics, behavior, target = settings.shared.restore(leaves)
     size, lanes = settings.size, settings.lanes
     options = {"steps": settings.steps, "observations": False, "probs": settings.probs}

@@ -21,7 +21,6 @@ from osiris_jax.core.files import is_abandoned, write_text, write_whole
 from osiris_jax.core.text import one_line
 from osiris_jax.study.chunks import Chunks
 from osiris_jax.study.experiment import Experiment, digest
-from osiris_jax.worlds.gymnax_world import GymnaxWorld
 
 FORMAT = 2
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
@@ -244,29 +243,7 @@ def identity(experiment: Experiment, chunk_size: int) -> dict[str, Any]:
 
 def world_identity(study: Experiment) -> dict[str, str]:
     """A digest of the world's own arrays, so that two worlds of one name are told apart."""
-    import hashlib
-
-    import jax
-
-    world = study.world
-    dynamics = getattr(world, "dynamics", None)
-    bins = getattr(dynamics, "bins", getattr(world, "bins", None))
-    environment = type(getattr(dynamics, "env", None)).__name__
-    leaves, structure = jax.tree.flatten(policies_of(world))
-    facts = (world.horizon, bins, environment, str(structure))
-    found = hashlib.sha256(repr(facts).encode())
-    for leaf in (*jax.tree.leaves(dynamics), *leaves):
-        array = np.asarray(leaf)
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return {"world_digest": found.hexdigest()[:16]}
-
-
-def policies_of(world: Any) -> tuple:
-    if isinstance(world, GymnaxWorld):  # plain functions as what they compute
-        return world.decider("behavior"), world.decider("target")
-    names = ("behavior_probs", "target_probs", "behavior", "target", "q", "oracle")
-    return tuple(getattr(world, name, None) for name in names)
+    return {"world_digest": study.world.identity()}
 
 
 def versions() -> dict[str, str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from osiris_jax.core.random_streams import TRUTH_STREAM
 from osiris_jax.study.experiment import Experiment
 from osiris_jax.study.plan import Study
 from osiris_jax.study.store import Store
@@ -20,7 +19,6 @@ from osiris_jax.worlds.tabular import TabularWorld
 if TYPE_CHECKING:
     import pandas
 
-_TRUTH_STREAM = 2**32 - 1
 HEAVY_KURTOSIS, FEWEST_TRIALS = 10, 200
 COLUMNS = (
     *("protocol", "world", "estimator", "relevance", "alpha", "threshold", "size"),
@@ -48,7 +46,7 @@ def truth_of(study: Study) -> Truth:
     world = study.world
     if isinstance(world, TabularWorld):
         return Truth(world.exact(study.discount).value, 0.0, 0)
-    key = jax.random.fold_in(jax.random.key(study.seed), _TRUTH_STREAM)
+    key = jax.random.fold_in(jax.random.key(study.seed), TRUTH_STREAM)
     found = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
     returns = np.asarray(found.returns, np.float64)
     error = returns.std(ddof=1) / math.sqrt(len(returns))
@@ -244,12 +242,3 @@ def _label(row: dict[str, Any]) -> str:
 def _some(entries: list[str], most: int = 6) -> str:
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
     return ", ".join(entries[:most]) + more
-
-
-def to_json(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as JSON; NaN and infinities are null."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps([{k: plain(v) for k, v in row.items()} for row in rows], indent=2)

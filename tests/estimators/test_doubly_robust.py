@@ -25,8 +25,7 @@ from oracles import doubly_robust as oracle_dr
 import osiris_jax as oj
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.per_decision import cwpdis, pdis
-from osiris_jax.models import tabular
-from osiris_jax.models.qhat import supplied
+from osiris_jax.models.qhat import supplied, tabular
 
 KERNELS = {"dr": dr, "wdr": wdr, "dm": dm}
 TABULAR = sys.modules["osiris_jax.models.tabular"]

@@ -26,11 +26,7 @@ LARGE = 4
 
 def load(kind, number=LARGE):
     """A log of 960 trajectories, of the design half."""
-    log = verdict_logs.draw_log(kind, number)
-    names = ("reward", "action", "state", "lengths", "behavior_probs", "target_probs")
-    fields = {name: getattr(log, name) for name in names}
-    sizes = {"num_states": verdict_logs.STATES, "num_actions": verdict_logs.ACTIONS}
-    return oj.from_arrays(**fields, **sizes)
+    return verdict_logs.draw_log(kind, number).batch
 
 
 def evaluate(batch, *names, **options):

@@ -6,6 +6,7 @@ import pickle
 import sys
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,11 +57,8 @@ def test_a_network_comes_back_exactly(network, tmp_path):
     assert path == tmp_path / "new" / "folder" / "q.npz"
     loaded = load_network(str(path))
     assert loaded.widths == WIDTHS
-    assert jax.tree.structure(loaded) == jax.tree.structure(network)
-    pairs = zip(jax.tree.leaves(loaded), jax.tree.leaves(network), strict=True)
-    for ours, theirs in pairs:
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_array_equal(ours, theirs)
+    chex.assert_trees_all_equal_dtypes(loaded, network)
+    chex.assert_trees_all_equal(loaded, network)
 
 
 # --------------------------------------------------------------------------- odd files

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,15 +14,16 @@ from jax import random
 from oracles import networks as oracle_nnq
 
 import osiris_jax as oj
+from osiris_jax.models.descent import draw
 from osiris_jax.models.layers import initial_params
-from osiris_jax.models.neural import draw, fit_q, neural, q_table, q_values
+from osiris_jax.models.neural import fit_q, neural, q_table, q_values
 from osiris_jax.relevance.neural import nn_q, nn_q_fit, variation
 from osiris_jax.relevance.omission import AtSteps, above
 
 DIM, STEPS, SIZE, RATE = 2, 7, 6, 0.05
-STATIC = ("weighting", "hidden", "steps", "minibatch", "standardize", "inputs")
+STATIC = ("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs")
 compiled_fit = jax.jit(fit_q, static_argnames=STATIC)
-compiled_neural = jax.jit(neural, static_argnames=(*STATIC, "layers", "folds"))
+compiled_neural = jax.jit(neural, static_argnames=(*STATIC, "folds"))
 VARIANTS = {
     # fewer states than items of a minibatch, and more: two ways to look states up
     "table": {"weighting": "none", "minibatch": 8, "inputs": "state"},
@@ -32,13 +34,6 @@ VARIANTS = {
 DEFAULTS = {"weighting": "to-go", "layers": 1, "hidden": 4, "steps": STEPS, "learning_rate": RATE}
 VARIANTS = {name: DEFAULTS | options for name, options in VARIANTS.items()}
 TABLE = VARIANTS["table"]
-
-
-def for_fit(options):
-    """Options of `nn_q` and `neural` as `fit_q` takes them."""
-    options = dict(options)
-    return options | {"hidden": (options["hidden"],) * options.pop("layers")}
-
 
 BEHAVIOR, TARGET = np.full(3, 1 / 3), np.array([0.4, 0.35, 0.25])
 REWARD = np.array([[-0.2, 0.0, 0.2], [0.2, 0.0, -0.2]])
@@ -114,7 +109,7 @@ def test_the_fit_by_hand(name, data, seed, discount):
     data = with_observations(data, seed)
     with jax.enable_x64(True):
         key, batch = random.key(seed), load(data)
-        fit = compiled_fit(key, batch, discount=discount, **for_fit(options))
+        fit = compiled_fit(key, batch, discount=discount, **options)
         network, losses, at_steps, table = by_hand(key, data, options, discount=discount)
         assert_close(fit.loss, losses)
         for layer, (kernel, bias) in zip(fit.params, network, strict=True):
@@ -166,7 +161,7 @@ def test_cross_fitting_by_hand(name, double):
 def test_without_folds_one_network_sees_all(double):
     batch = with_target_probs(make(5))
     q, _ = compiled_neural(batch, folds=1, key=random.key(1), **TABLE)
-    fit = compiled_fit(random.fold_in(random.key(1), 0), batch, discount=1.0, **for_fit(TABLE))
+    fit = compiled_fit(random.fold_in(random.key(1), 0), batch, discount=1.0, **TABLE)
     action = jnp.where(batch.mask, batch.action, 0)
     expected = jnp.take_along_axis(q_values(fit, batch), action[..., None], axis=2)[..., 0]
     assert_close(q, expected)
@@ -204,13 +199,13 @@ def standard_errors(data, weighting):
     return np.array([[np.std(x, ddof=1) / np.sqrt(len(x)) for x in row] for row in samples])
 
 
-@pytest.mark.parametrize(("hidden", "x64"), [((), True), ((32,), False)])
-def test_a_known_q_is_recovered(hidden, x64):
+@pytest.mark.parametrize(("layers", "x64"), [(0, True), (1, False)])
+def test_a_known_q_is_recovered(layers, x64):
     """No error exceeds 1, so Huber's minimum is each cell's mean, which errs by its std. error."""
     data, q = two_steps(300), q_of_two_steps(TARGET)
     with jax.enable_x64(x64):
         batch = oj.from_episodes(data)
-        fit = compiled_fit(random.key(0), batch, weighting="future", hidden=hidden, steps=3000)
+        fit = compiled_fit(random.key(0), batch, weighting="future", layers=layers, steps=3000)
         fitted, loss = np.asarray(q_table(fit)), np.asarray(fit.loss)
     bound = 5 * standard_errors(data, "future")
     assert np.ptp(q, axis=1).min() > 3 * bound.max()
@@ -236,11 +231,10 @@ def test_padding_changes_no_bit(name, dtype):
     with jax.enable_x64(dtype == "float64"):
         batch, longer = make(1, zeros=0.1), make(1, zeros=0.1, steps=29)
         fits = [
-            compiled_fit(random.key(1), padded, discount=0.9, **for_fit(VARIANTS[name]))
+            compiled_fit(random.key(1), padded, discount=0.9, **VARIANTS[name])
             for padded in (batch, poisoned(batch), poisoned(longer))
         ]
-    for other in fits[1:]:
-        jax.tree.map(np.testing.assert_array_equal, fits[0], other)
+    chex.assert_trees_all_equal(*fits)
     assert not fits[0].diverged
     floats = (fits[0].params, fits[0].loss, fits[0].input, fits[0].target)
     assert {x.dtype for x in jax.tree.leaves(floats)} == {jnp.dtype(dtype)}
@@ -254,7 +248,7 @@ def test_padding_does_not_change_what_is_said(name, double):
         (nn_q(x, key=key, **options), compiled_neural(x, folds=3, key=key, **options))
         for x in (batch, poisoned(batch))
     )
-    jax.tree.map(np.testing.assert_array_equal, said, of_spoiled)
+    chex.assert_trees_all_equal(said, of_spoiled)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(said))
 
 
@@ -305,7 +299,7 @@ def test_both_float_types_train_alike():
     losses = {}
     for x64 in (False, True):
         with jax.enable_x64(x64):
-            fit = compiled_fit(random.key(2), make(6), discount=0.9, **for_fit(TABLE))
+            fit = compiled_fit(random.key(2), make(6), discount=0.9, **TABLE)
             losses[x64] = fit.loss
     assert (losses[False].dtype, losses[True].dtype) == ("float32", "float64")
     np.testing.assert_allclose(losses[False], losses[True], rtol=1e-5)
@@ -397,7 +391,7 @@ def test_missing_fields_are_named():
     with pytest.raises(ValueError, match="folds: "):
         neural(batch, folds=-1)
     with pytest.raises(ValueError, match="observations; use q_values"):
-        q_table(compiled_fit(random.key(0), batch, discount=0.9, **for_fit(VARIANTS["seen"])))
+        q_table(compiled_fit(random.key(0), batch, discount=0.9, **VARIANTS["seen"]))
 
 
 def test_no_hidden_layers_are_allowed():

@@ -14,10 +14,10 @@ from oracles import paper as oracle_paper
 from oracles import published as oracle_published
 
 import osiris_jax as oj
-from osiris_jax.models.neural import draw
+from osiris_jax.core.random_streams import TARGET_STREAM
+from osiris_jax.models.descent import draw
 from osiris_jax.paper import network, published
 from osiris_jax.paper.draws import Draws, data_sets, legacy_rollout
-from osiris_jax.study.source import TARGET_STREAM
 
 GRIDWORLDS = ("dilly-dallying", "express")
 FIELDS = {"states": "state", "actions": "action", "rewards": "reward", "log_ratio": "log_ratio"}

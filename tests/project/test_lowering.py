@@ -54,9 +54,8 @@ def with_network(name):
 
 def logistic(batch):
     rows = jnp.ones((20, 3), batch.dtype)
-    action, fold = jnp.arange(20) % 3, jnp.arange(20) % 2
-    one = jnp.ones((), batch.dtype)
-    return models.logistic(rows, action, fold, folds=2, num_actions=3, smoothing=one)
+    taken = models.Taken(jnp.arange(20) % 3, jnp.arange(20) % 2, folds=2, num_actions=3)
+    return models.logistic(taken, rows, jnp.ones((), batch.dtype))
 
 
 def network(batch):

@@ -105,9 +105,3 @@ def test_every_entry_says_in_one_line_what_it_is(registry):
         first_line = function.__doc__.splitlines()[0]
         assert len(first_line) > 20, name
         assert first_line.endswith("."), name
-
-
-def test_the_readme_names_every_estimator_and_test():
-    readme = (ROOT / "README.md").read_text()
-    for name in [*oj.ESTIMATORS, *oj.RELEVANCE]:
-        assert f"`{name}`" in readme

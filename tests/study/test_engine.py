@@ -9,7 +9,7 @@ import pytest
 from jax import random
 
 import osiris_jax as oj
-from osiris_jax.core import bits
+from osiris_jax.core.random_streams import uniforms
 from osiris_jax.data.policies import choose
 from osiris_jax.study import source
 from osiris_jax.study.engine import Engine
@@ -167,7 +167,7 @@ def test_a_length_that_was_guessed_too_short_changes_nothing(lingering):
 def test_random_numbers_are_those_of_jax(kind):
     keys = random.split(random.key(7, impl=kind), 5)
     blocks = jnp.asarray([0, 1, 2, 77, 2**20], jnp.int32)
-    found = jax.vmap(lambda key, block: bits.uniforms(key, block, 16))(keys, blocks)
+    found = jax.vmap(lambda key, block: uniforms(key, block, 16))(keys, blocks)
     expected = [
         random.uniform(random.fold_in(key, block), (16,), jnp.float32)
         for key, block in zip(keys, blocks, strict=True)

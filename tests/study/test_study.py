@@ -19,6 +19,7 @@ import pytest
 from jax import random
 
 import osiris_jax as oj
+from osiris_jax.core.faces import to_json
 from osiris_jax.core.files import is_abandoned, write_whole
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.study import engine, experiment, run, store, summary
@@ -189,9 +190,7 @@ def test_undefined_trials_are_counted_and_left_out():
     assert (wis["nan_trials"], plain["nan_trials"]) == (undefined, 0)
     assert wis["mean"] == pytest.approx(trials[trials.estimator == "wis"].value.mean())
     assert any("undefined" in note and str(undefined) in note for note in result.notes)
-    assert json.loads(summary.to_json([{"mean": math.nan, "std": 1.0}])) == [
-        {"mean": None, "std": 1.0}
-    ]
+    assert json.loads(to_json([{"mean": math.nan, "std": 1.0}])) == [{"mean": None, "std": 1.0}]
 
 
 def test_chunks_change_values_by_rounding_alone(lean):

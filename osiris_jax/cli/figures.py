@@ -10,11 +10,10 @@ from osiris_jax.cli.pages import Section
 from osiris_jax.core.faces import Table, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import stages
-from osiris_jax.paper.draws import Data, data_sets
+from osiris_jax.paper.draws import overlapping_data
 from osiris_jax.paper.figure_request import Drawn
 from osiris_jax.paper.figures import figure
 from osiris_jax.paper.protocol import PUBLISHED, Protocol
-from osiris_jax.worlds.gridworld import GridWorld
 
 if TYPE_CHECKING:
     from osiris_jax.cli.reproduction import Reproduction
@@ -64,19 +63,6 @@ def _write(request: Reproduction, protocol: Protocol, drawn: Drawn) -> Section:
     files = [write_text(out / f"{file_name}.md", page), out / "summary.json"]
     pictures = plots.save(drawn.figure, out, file_name)
     return Section(file_name, title, tables[-1:], notes, pictures, files)
-
-
-def overlapping_data(seed: int) -> Data:
-    """The published protocol's data sets, for a figure."""
-
-    def chunks(world: Any, size: int, trials: int):
-        seen = not isinstance(world, GridWorld)
-        for part in data_sets(
-            world, size, trials, overlapping=True, seed=seed, chunk_size=20, observations=seen
-        ):
-            yield part.data
-
-    return chunks
 
 
 def numbers_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -21,7 +21,7 @@ from osiris_jax.worlds.world import SHORT, World
 
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
-CHUNK_CELLS = 2**21
+CHUNK_CELLS, OVERLAPPING_CHUNK = 2**21, 20
 
 Data = Callable[[Any, int, int], Iterable[TrajectoryBatch]]
 
@@ -74,6 +74,11 @@ class Draws:
         found = self.world.returns(target_keys(keys), self.size)
         return DataSets(keys, batch, jnp.asarray(found.returns, batch.dtype))
 
+    def in_chunks(self, size: int) -> Iterator[DataSets]:
+        """The data sets of all trials, so many at a time."""
+        chunks = Chunks(self.trials, size)
+        return map(self.of, map(chunks.of, range(chunks.number)))
+
     def _pool(self) -> Pool:
         number = self.size + self.trials - 1
         if isinstance(self.world, GridWorld):
@@ -86,22 +91,16 @@ class Draws:
         return Pool(batch, jnp.asarray(found.returns, batch.dtype))
 
 
-def data_sets(
-    world: Any,
-    size: int,
-    trials: int,
-    *,
-    overlapping: bool,
-    seed: int = 0,
-    chunk_size: int = 100,
-    observations: bool = False,
-) -> Iterator[DataSets]:
-    """All data sets, a chunk of trials at a time; arguments as in `Draws`."""
-    draws = Draws(
-        world, size, trials, overlapping=overlapping, seed=seed, observations=observations
-    )
-    chunks = Chunks(trials, chunk_size)
-    return map(draws.of, map(chunks.of, range(chunks.number)))
+def overlapping_data(seed: int = 0) -> Data:
+    """The published protocol's trials."""
+
+    def batches(world: Any, size: int, trials: int) -> Iterator[TrajectoryBatch]:
+        seen = not isinstance(world, GridWorld)
+        draws = Draws(world, size, trials, overlapping=True, seed=seed, observations=seen)
+        for part in draws.in_chunks(OVERLAPPING_CHUNK):
+            yield part.data
+
+    return batches
 
 
 def independent_data(seed: int = 0) -> Data:

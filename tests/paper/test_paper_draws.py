@@ -17,7 +17,7 @@ import osiris_jax as oj
 from osiris_jax.core.random_streams import TARGET_STREAM
 from osiris_jax.models.descent import draw
 from osiris_jax.paper import network, published
-from osiris_jax.paper.draws import Draws, data_sets, legacy_rollout
+from osiris_jax.paper.draws import Draws, legacy_rollout
 
 GRIDWORLDS = ("dilly-dallying", "express")
 FIELDS = {"states": "state", "actions": "action", "rewards": "reward", "log_ratio": "log_ratio"}
@@ -76,7 +76,7 @@ def test_independent_trials_are_those_of_a_study():
 
 
 def test_chunks_follow_one_another():
-    parts = list(data_sets(oj.make("express"), 5, 7, overlapping=True, chunk_size=3))
+    parts = list(Draws(oj.make("express"), 5, 7, overlapping=True).in_chunks(3))
     assert [len(part.on_policy) for part in parts] == [3, 3, 1]
     whole = Draws(oj.make("express"), 5, 7, overlapping=True).of(np.arange(7))
     joined = np.concatenate([part.data.state for part in parts])

@@ -10,8 +10,7 @@ from osiris_jax.cli.pages import Section
 from osiris_jax.core.faces import Table, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import stages
-from osiris_jax.paper.draws import data_sets
-from osiris_jax.paper.figure_data import Data
+from osiris_jax.paper.draws import Data, data_sets
 from osiris_jax.paper.figure_request import Drawn
 from osiris_jax.paper.figures import figure
 from osiris_jax.paper.protocol import PUBLISHED, Protocol
@@ -75,7 +74,7 @@ def overlapping_data(seed: int) -> Data:
         for part in data_sets(
             world, size, trials, overlapping=True, seed=seed, chunk_size=20, observations=seen
         ):
-            yield part.batch
+            yield part.data
 
     return chunks
 

@@ -8,7 +8,6 @@ import typer
 
 from osiris_jax.cli.bench import Bench
 from osiris_jax.cli.calibrate import Calibrate
-from osiris_jax.cli.compilations import keep_compilations
 from osiris_jax.cli.coverage import MeasureCoverage
 from osiris_jax.cli.ending import finish
 from osiris_jax.cli.evaluate import EvaluateLog
@@ -18,6 +17,7 @@ from osiris_jax.cli.reproduce import Reproduce
 from osiris_jax.cli.show import ShowWorld
 from osiris_jax.cli.study import RunStudy
 from osiris_jax.cli.train_policy import TrainPolicy
+from osiris_jax.core.compilations import keep_compilations
 
 app = typer.Typer(
     name="osiris-jax",

@@ -15,13 +15,13 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.cli.listing import HEADER, TRUE, first_line, worlds
 from osiris_jax.core.faces import markdown
 from osiris_jax.core.options import keywords
-from osiris_jax.estimators import ESTIMATORS, WITHOUT_RATIOS
+from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose
 from osiris_jax.pipeline.estimate import estimate
 from osiris_jax.pipeline.selection import ALPHAS, AUTO, DEFAULT_METHOD, SELECTION
 from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
-from osiris_jax.relevance import RELEVANCE, RELEVANCE_BY_LAG, THRESHOLDS
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.study.plan import TRUE_TOLERANCE
 
 REFRESH = "osiris-jax list --markdown > docs/reference.md"
@@ -54,8 +54,13 @@ def reference() -> str:
 
 def _estimators() -> list[str]:
     rows = [
-        [_code(name), _what(function), _listed(_needs_of_estimator(name)), _defaults(function)]
-        for name, function in ESTIMATORS.items()
+        [
+            _code(name),
+            _what(entry),
+            _listed(f for f in FIELDS if f in entry.reads),
+            _defaults(entry),
+        ]
+        for name, entry in ESTIMATORS.items()
     ]
     return [
         "## Estimators",
@@ -74,12 +79,13 @@ def _relevance() -> list[str]:
         for name, f in RELEVANCE.items()
     ]
     rows.append(["`true`", TRUE, "", "a tabular world", f"`tolerance={TRUE_TOLERANCE:g}`"])
-    by_lag = ", ".join(map(_code, RELEVANCE_BY_LAG))
+    lagged = {name: test.by_lag for name, test in RELEVANCE.items() if test.by_lag is not None}
+    by_lag = ", ".join(map(_code, lagged))
     return [
         "## Relevance tests",
         "`oj.estimate(batch, name, relevance=test, **options)`, or `oj.relevance_pvalues(batch, "
         f"test, **options)`. With `stepwise` and `stepwise-dr` only {by_lag}, and then with the "
-        "options " + _defaults(RELEVANCE_BY_LAG["welch"]) + ".",
+        "options " + _defaults(lagged["welch"]) + ".",
         markdown(["name", "what it is", "level", "needs", "options"], rows),
         _meanings(RELEVANCE),
     ]
@@ -170,14 +176,6 @@ def _arguments(function: Callable) -> dict[str, str]:
     section = re.split(r"\n(?=\S)", after)[0]
     entries = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.M)
     return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _needs_of_estimator(name: str) -> list[str]:
-    def kernel(batch: TrajectoryBatch) -> Any:
-        return ESTIMATORS[name](batch, jnp.zeros_like(batch.reward))
-
-    ratios = [] if name in WITHOUT_RATIOS else ["log_ratio"]
-    return ratios + fields_needed(kernel)
 
 
 def _needs_of_test(name: str) -> list[str]:

@@ -5,12 +5,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle_nnq
 import pytest
 from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, poisoned, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
+from oracles import networks as oracle_nnq
 
 import osiris_jax as oj
 from osiris_jax.models.layers import initial_params

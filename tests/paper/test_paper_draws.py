@@ -5,13 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle_paper
-import oracle_published
 import pytest
 from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, golden, poisoned, ragged_data, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
+from oracles import paper as oracle_paper
+from oracles import published as oracle_published
 
 import osiris_jax as oj
 from osiris_jax.models.neural import draw

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to, pad_to_bucket, trim
+    from osiris_jax.core.compilations import keep_compilations
     from osiris_jax.data import (
         LinearBins,
         from_arrays,
@@ -62,6 +63,7 @@ __all__ = [
     "from_minari",
     "from_scope_rl",
     "intervals",
+    "keep_compilations",
     "load_log",
     "make",
     "omission_diagnostics",
@@ -77,6 +79,7 @@ __all__ = [
 
 _HOMES = {
     "batch": ("TrajectoryBatch", "bucket_length", "pad_to", "pad_to_bucket", "trim"),
+    "core.compilations": ("keep_compilations",),
     "models.behavior": ("fit_behavior",),
     "inference.diagnostics": ("omission_diagnostics",),
     "worlds": ("WORLDS", "make"),

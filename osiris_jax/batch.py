@@ -216,9 +216,14 @@ jax.tree_util.register_dataclass(
 )
 
 
+def time_fields(batch: TrajectoryBatch) -> dict[str, Array]:
+    """The fields [traj, time, ...] that the batch has."""
+    fields = {name: getattr(batch, name) for name in _TIME_FIELDS}
+    return {name: field for name, field in fields.items() if field is not None}
+
+
 def _map_time_fields(batch: TrajectoryBatch, change: Callable[[Array], Array]) -> TrajectoryBatch:
-    present = {name: getattr(batch, name) for name in _TIME_FIELDS}
-    return batch.replace(**{k: change(v) for k, v in present.items() if v is not None})
+    return batch.replace(**{name: change(field) for name, field in time_fields(batch).items()})
 
 
 def _places(rows: Any, number: int) -> np.ndarray:
@@ -262,24 +267,23 @@ def trim(
 
 def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
     """Pads the time axis with zeros (mask False) to `steps`."""
-    axis = batch.mask.ndim - 1
-    extra = steps - batch.mask.shape[axis]
-    if extra < 0:
-        raise ValueError(f"steps: {steps} is below the batch's {batch.mask.shape[axis]} steps")
-
-    def pad(field: Array) -> Array:
-        widths = [(0, extra if number == axis else 0) for number in range(field.ndim)]
-        return jnp.pad(field, widths)
-
-    return _map_time_fields(batch, pad)
+    there = batch.mask.shape[batch.mask.ndim - 1]
+    if steps < there:
+        raise ValueError(f"steps: {steps} is below the batch's {there} steps")
+    return pad_or_cut(batch, steps)
 
 
 def pad_or_cut(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
     """The time axis made `steps` long; no trajectory may be longer."""
     axis = batch.mask.ndim - 1
-    if steps >= batch.mask.shape[axis]:
-        return pad_to(batch, steps)
-    return _map_time_fields(batch, lambda field: lax.slice_in_dim(field, 0, steps, axis=axis))
+    extra = steps - batch.mask.shape[axis]
+
+    def change(field: Array) -> Array:
+        widths = [(0, extra if number == axis else 0, 0) for number in range(field.ndim)]
+        cells = jnp.asarray(field)
+        return lax.pad(cells, jnp.zeros((), cells.dtype), widths)  # a negative width cuts
+
+    return _map_time_fields(batch, change) if extra else batch
 
 
 def bucket_length(steps: int) -> int:
@@ -304,6 +308,13 @@ def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
         return jax.device_put(np.pad(kept, widths))
 
     return _map_time_fields(batch, change)
+
+
+def to_cells(column: np.ndarray, mask: np.ndarray, dtype: np.dtype | type) -> Array:
+    """What is known of the real steps, one after another, in its cells; 0 in the padding."""
+    cells = np.zeros(mask.shape + column.shape[1:], dtype)
+    cells[mask] = column
+    return jnp.asarray(cells)
 
 
 def pad_states(batch: TrajectoryBatch) -> TrajectoryBatch:

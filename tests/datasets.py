@@ -63,17 +63,57 @@ def random_probs(rng, steps):
     return (rng.dirichlet(np.ones(NUM_ACTIONS), steps) + 1 / NUM_ACTIONS) / 2
 
 
-def ragged_data(sizes=SIZES, **fixed):
+def ragged_data(sizes=SIZES, zeros=(0.0, 0.0, 0.15), **fixed):
     """Hypothesis: random episodes of few sizes, so that compilations are shared."""
     return st.builds(
         random_data,
         st.integers(0, 2**32 - 1),
         st.sampled_from(sizes),
         coarse=st.booleans(),
-        zeros=st.sampled_from([0.0, 0.0, 0.15]),
+        zeros=st.sampled_from(zeros),
         scale=st.sampled_from([1.0, 1e3]),
         **fixed,
     )
+
+
+def visits_most_groups(data):
+    """Whether 9 or 10 groups of a state and a class of actions: forms of one static size."""
+    visits = [zip(e["states"], e["log_ratio"], strict=True) for e in data]
+    return len({(int(s), x > 0) for traj in visits for s, x in traj}) >= 2 * NUM_STATES - 1
+
+
+def load(data, steps=MAX_STEPS, num_states=NUM_STATES):
+    """What `from_episodes` and `pad_to` make of episodes; by NumPy, for they compile each shape."""
+    lengths = np.array([len(episode["rewards"]) for episode in data])
+    mask = np.arange(steps)[None] < lengths[:, None]
+    real = jnp.zeros(()).dtype
+
+    def field(name, kind=real):
+        if name not in data[0]:
+            return None
+        rows = np.concatenate([np.asarray(episode[name], kind) for episode in data])
+        cells = np.zeros(mask.shape + rows.shape[1:], kind)
+        cells[mask] = rows
+        return jax.device_put(cells)
+
+    probs = field("target_probs")
+    actions = 1 + max(int(np.max(episode["actions"])) for episode in data)
+    return oj.TrajectoryBatch(
+        reward=field("rewards"),
+        mask=jax.device_put(mask),
+        log_ratio=field("log_ratio"),
+        action=field("actions", np.int32),
+        state=field("states", np.int32),
+        observation=field("observations"),
+        target_probs=probs,
+        num_states=num_states,
+        num_actions=actions if probs is None else probs.shape[-1],
+    )
+
+
+def stacked(batches):
+    """The batches as one, [trial, traj, time]."""
+    return jax.tree.map(lambda *fields: jax.device_put(np.stack(fields)), *batches)
 
 
 def random_map(seed, shape=NUM_STATES):
@@ -84,10 +124,12 @@ def random_map(seed, shape=NUM_STATES):
 def poisoned(batch):
     """The batch with NaN, or an absurd id, in every padded cell."""
 
+    mask = np.asarray(batch.mask)
+
     def poison(x):
-        bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7
-        real = batch.mask.reshape(*batch.mask.shape, *[1] * (x.ndim - batch.mask.ndim))
-        return x if x.dtype == bool else jnp.where(real, x, jnp.asarray(bad, x.dtype))
+        bad = np.nan if jnp.issubdtype(x.dtype, jnp.floating) else -7
+        real = mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim))
+        return x if x.dtype == bool else jax.device_put(np.where(real, x, bad).astype(x.dtype))
 
     return jax.tree.map(poison, batch)
 

@@ -3,8 +3,8 @@
 import itertools
 from functools import cache
 
-import enumeration
 import numpy as np
+from oracles import enumeration
 
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from osiris_jax.study.checks import MOST_TRIALS
 
 TOLERANCE = 1e-8
@@ -48,16 +46,12 @@ class Settings:
     @property
     def budget(self) -> float:
         """Seconds after which no further run of a case begins."""
-        return 2.0 if self.quick else 30.0
+        return self.size(30.0, 2.0)
 
     @property
     def log_shape(self) -> tuple[int, int, int]:
         """Trajectories, steps and states of the log."""
-        return (30, 8, 5) if self.quick else (1000, 100, 25)
-
-    @property
-    def itemsize(self) -> int:
-        return np.dtype(self.dtype).itemsize
+        return self.size((1000, 100, 25), (30, 8, 5))
 
 
 class Rival(NamedTuple):
@@ -79,10 +73,9 @@ class Rival(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What to time: `function(*arguments)`, with a rival, and the bytes it must move at least."""
+    """What to time, with a rival, and the bytes that it must move at least."""
 
-    function: Callable[..., Any]
-    arguments: tuple = ()
+    function: Callable[[], Any]
     rival: Rival | None = None
     moved: Callable[[], int] | None = None
 

@@ -60,8 +60,8 @@ class Measurement:
 
 
 def measure(
-    function: Callable[..., Any],
-    *arguments: Any,
+    function: Callable[[], Any],
+    *,
     runs: int = 5,
     at_least: float = 0.02,
     budget: float = 30.0,
@@ -83,7 +83,7 @@ def measure(
     def timed(calls: int) -> tuple[float, float]:
         start, used = clock(), processor_clock()
         for _ in range(calls):
-            jax.block_until_ready(function(*arguments))
+            jax.block_until_ready(function())
         return (clock() - start) / calls, (processor_clock() - used) / calls
 
     gc.collect()
@@ -92,11 +92,11 @@ def measure(
     first, warm = timed(1), timed(1)
     short = warm[0] < at_least
     calls = min(MOST_CALLS, math.ceil(at_least / max(warm[0], SHORTEST))) if short else 1
-    found = [warm] if calls == 1 else []
-    while len(found) < runs and (not found or clock() - begun < budget):
-        found.append(timed(calls))
-    seconds = tuple(wall for wall, _ in found)
-    return Measurement(first[0], seconds, calls, peak_memory(), min(found)[1])
+    timings = [warm] if calls == 1 else []
+    while len(timings) < runs and (not timings or clock() - begun < budget):
+        timings.append(timed(calls))
+    seconds = tuple(wall for wall, _ in timings)
+    return Measurement(first[0], seconds, calls, peak_memory(), min(timings)[1])
 
 
 def forget_peak_memory() -> None:
@@ -108,13 +108,11 @@ def forget_peak_memory() -> None:
 def peak_memory() -> int | None:
     """Bytes that the process held at most, on the accelerator if there is one."""
     with contextlib.suppress(Exception):  # not every backend has these numbers
-        found = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-        if found:
-            return int(found)
-    with contextlib.suppress(OSError):
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
+        on_device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        if on_device:
+            return int(on_device)
+    if text := _entry(STATUS, "VmHWM"):
+        return 1024 * int(text.split()[0])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -146,17 +144,22 @@ def machine(dtype: str) -> dict[str, Any]:
         "compilation cache": bool(getattr(jax.config, "jax_compilation_cache_dir", None)),
         "peak of memory": "of each case" if CLEAR.exists() else "of the process so far",
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": _versions(),
     }
 
 
 def processor() -> str | None:
     """The processor's name, where Linux tells it."""
+    return _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or None
+
+
+def _entry(path: Path, name: str) -> str | None:
+    """What a file of Linux says behind this name and a colon, first."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
+        for line in path.read_text().splitlines():
+            if line.startswith(name):
                 return line.partition(":")[2].strip()
-    return platform.processor() or None
+    return None
 
 
 def _memory() -> int | None:
@@ -165,10 +168,12 @@ def _memory() -> int | None:
     return None
 
 
-def _version(package: str) -> str | None:
-    with contextlib.suppress(PackageNotFoundError):
-        return version(package)
-    return None
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def difference(ours: Any, theirs: Any) -> float:

@@ -4,60 +4,64 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.bench import scaling, scope_rl
-from osiris_jax.bench.cases import GRIDWORLD
+from osiris_jax.bench import scope_rl
+from osiris_jax.bench.kernels import GRIDWORLD
+from osiris_jax.bench.roofline import Bandwidth
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
 from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import Table, markdown
+from osiris_jax.evaluation.result import plain
 
-HEADER = ("case", "shape", "compile", "least", "median", "us/trial")
-HEADER += ("rival", "its time", "ratio", "memory", "moved", "of roof")
-BRIEF = tuple(name for name in HEADER if name not in ("median", "rival", "moved"))
+BRIEF = ("case", "shape", "compile", "least", "us/trial", "its time", "ratio", "memory", "of roof")
 LETTERS = {"trials": "K", "trajectories": "n", "steps": "T", "states": "S", "alphas": "A"}
 LETTERS |= {"resamples": "B"}
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 QUICK = "Tiny shapes, to see that everything runs: these figures say nothing about speed."
 
 
-def tables(results: Results, columns: Sequence[str] = HEADER) -> list[Table]:
-    """A table for each group with these columns, the exponents, and the bandwidth."""
-    found = []
-    for group in dict.fromkeys(row.group for row in results.rows):
-        filled = [cells(row) for row in results.rows if row.group == group]
-        used = [name for name in columns if any(row[name] for row in filled)]
+def tables(results: Results, columns: Sequence[str] | None = None) -> list[Table]:
+    """A table for each group with these columns or all, the exponents, and the bandwidth."""
+    listed = []
+    for group, rows in by_group(results).items():
+        filled = [cells(row) for row in rows]
+        used = [name for name in columns or filled[0] if any(row[name] for row in filled)]
         lines = [[row[name] for name in used] for row in filled]
-        found.append(Table(group, used, lines, words=2))
-    lines = [exponent_cells(curve) for curve in curves(results.rows)]
-    if lines:
+        listed.append(Table(group, used, lines, words=2))
+    if lines := [exponent_cells(curve) for curve in curves(results.rows)]:
         header = ["case", "axis", "from", "to", "exponent", "of the last two", "expected"]
         caption = "exponents of the cost, least squares in logarithms"
-        found.append(Table(caption, header, lines, words=2))
-    return [*found, bandwidth_table(results)]
+        listed.append(Table(caption, header, lines, words=2))
+    return [*listed, bandwidth_table(results.bandwidth)]
+
+
+def by_group(results: Results) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in results.rows:
+        groups.setdefault(row.group, []).append(row)
+    return groups
 
 
 def cells(row: Row) -> dict[str, str]:
     """A row as text, by column; empty where there is nothing to say."""
-    texts = (
-        row.name,
-        " ".join(f"{LETTERS[name]}={size}" for name, size in row.shape.items()),
-        seconds(row.compile_seconds),
-        seconds(row.least),
-        seconds(row.median),
-        number(row.us_per_trial),
-        row.rival or "",
-        seconds(row.rival_seconds),
-        "WRONG" if row.agrees is False else number(row.ratio),
-        size(row.peak_memory),
-        size(row.moved),
-        "" if row.share is None else f"{100 * row.share:.2g} %",
-    )
-    return dict(zip(HEADER, texts, strict=True))
+    return {
+        "case": row.name,
+        "shape": " ".join(f"{LETTERS[name]}={size}" for name, size in row.shape.items()),
+        "compile": seconds(row.compile_seconds),
+        "least": seconds(row.least),
+        "median": seconds(row.median),
+        "us/trial": number(row.us_per_trial),
+        "rival": row.rival or "",
+        "its time": seconds(row.rival_seconds),
+        "ratio": "WRONG" if row.agrees is False else number(row.ratio),
+        "memory": size(row.peak_memory),
+        "moved": size(row.moved),
+        "of roof": "" if row.share is None else f"{100 * row.share:.2g} %",
+    }
 
 
 def exponent_cells(curve: Curve) -> list[str]:
@@ -66,22 +70,27 @@ def exponent_cells(curve: Curve) -> list[str]:
     return [curve.name, curve.axis, *ends, f"{curve.exponent:.2f}", f"{curve.tail:.2f}", expected]
 
 
-def bandwidth_table(results: Results) -> Table:
-    found = results.bandwidth
-    lines = [
-        ["JAX, x <- a x + b", rate(found.scale)],
-        ["JAX, x <- a x + y", rate(found.triad)],
-        ["NumPy, y <- x, one core", rate(found.copy)],
-    ]
-    return Table(f"bandwidth, arrays of {size(found.array_bytes)}", ["loop", "moved"], lines)
+def bandwidth_table(bandwidth: Bandwidth) -> Table:
+    loops = {
+        "JAX, x <- a x + b": bandwidth.scale,
+        "JAX, x <- a x + y": bandwidth.triad,
+        "NumPy, y <- x, one core": bandwidth.copy,
+    }
+    lines = [[name, f"{speed / 1e9:.3g} GB/s"] for name, speed in loops.items()]
+    caption = f"bandwidth, arrays of {size(bandwidth.array_bytes)}"
+    return Table(caption, ["loop", "moved"], lines)
 
 
-def seconds(value: float | None) -> str:
-    """A time in the unit that suits it."""
+def in_unit(value: float | None, units: Mapping[str, float]) -> str:
+    """A quantity in the largest unit that it reaches, or in the smallest."""
     if value is None:
         return ""
-    unit, factor = next(((u, f) for u, f in UNITS if abs(value) >= f), UNITS[-1])
-    return f"{value / factor:.3g} {unit}"
+    unit = next((unit for unit, least in units.items() if abs(value) >= least), [*units][-1])
+    return f"{value / units[unit]:.3g} {unit}"
+
+
+seconds = partial(in_unit, units={"s": 1.0, "ms": 1e-3, "us": 1e-6})
+size = partial(in_unit, units={"GB": 1e9, "MB": 1e6, "KB": 1e3, "B": 1.0})
 
 
 def number(value: float | None) -> str:
@@ -91,42 +100,31 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def size(count: float | None) -> str:
-    """Bytes in the unit that suits them."""
-    if count is None:
-        return ""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
-
-
-def rate(value: float) -> str:
-    return f"{value / 1e9:.3g} GB/s"
-
-
 def findings(results: Results) -> list[str]:
     """What the rows show, a sentence each; first what must be known to read them."""
+    groups = by_group(results)
     said = [QUICK] if results.quick else []
     said += [machine_line(results), *starved_lines(results), agreement_line(results)]
-    by_group: dict[str, list[Row]] = {}
-    for row in results.rows:
-        by_group.setdefault(row.group, []).append(row)
-    for row in by_group.get("pipeline", []):
-        said.append(
-            f"{row.name}: {number(row.us_per_trial)} us per trial over {row.shape['trials']}."
-        )
-    for row in results.rows:
-        if row.ratio is not None and row.group in ("pipeline", "estimators", "scope-rl"):
-            said.append(f"{row.name}: {row.rival} takes {number(row.ratio)} times as long.")
-    for row in by_group.get("cartpole", []):
-        said.append(
-            f"{row.name}, {row.shape['trials']} trials of {row.shape['trajectories']}: "
-            f"{row.least:.3g} s, at most {size(row.peak_memory)}."
-        )
+    said += [
+        f"{row.name}: {number(row.us_per_trial)} us per trial over {row.shape['trials']}."
+        for row in groups.get("pipeline", [])
+    ]
+    said += [
+        f"{row.name}: {row.rival} takes {number(row.ratio)} times as long."
+        for row in results.rows
+        if row.ratio is not None and row.group in ("pipeline", "estimators", "scope-rl")
+    ]
+    said += [
+        f"{row.name}, {row.shape['trials']} trials of {row.shape['trajectories']}: "
+        f"{row.least:.3g} s, at most {size(row.peak_memory)}."
+        for row in groups.get("cartpole", [])
+    ]
     said += [trials_line(curve) for curve in curves(results.rows) if curve.axis == "trials"]
-    said += cores_lines(by_group.get("cores", []))
+    said += [
+        f"{GRIDWORLD} on {row.name}: {one_core.least / row.least:.2f} times the speed of one core."
+        for one_core in groups.get("cores", [])[:1]
+        for row in groups["cores"][1:]
+    ]
     if not scope_rl.installed():
         said.append(f"SCOPE-RL is not installed ({scope_rl.INSTALL}), and not compared.")
     return said
@@ -186,33 +184,18 @@ def trials_line(curve: Curve) -> str:
     )
 
 
-def cores_lines(rows: Sequence[Row]) -> list[str]:
-    """The speed-up of each place over the first, which has one core."""
-    return [
-        f"{GRIDWORLD} on {row.name}: {rows[0].least / row.least:.2f} times the speed of one core."
-        for row in rows[1:]
-    ]
-
-
 def as_dict(results: Results) -> dict[str, Any]:
     """Everything as plain data, numbers that are not finite as null."""
-    plain = {
-        "machine": results.machine,
-        "quick": results.quick,
-        "bandwidth": results.bandwidth._asdict() | {"best": results.bandwidth.best},
-        "rows": [dataclasses.asdict(row) | {"agrees": row.agrees} for row in results.rows],
-        "curves": [scaling.as_dict(curve) for curve in curves(results.rows)],
-        "findings": findings(results),
-    }
-    return _finite(plain)
-
-
-def _finite(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {name: _finite(value) for name, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_finite(value) for value in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x
+    return plain(
+        {
+            "machine": results.machine,
+            "quick": results.quick,
+            "bandwidth": results.bandwidth._asdict() | {"best": results.bandwidth.best},
+            "rows": [dataclasses.asdict(row) | {"agrees": row.agrees} for row in results.rows],
+            "curves": [curve.as_dict() for curve in curves(results.rows)],
+            "findings": findings(results),
+        }
+    )
 
 
 def write(results: Results, out: Path) -> list[Path]:

@@ -116,17 +116,21 @@ def samples(log: Log, weighting: str = "none") -> np.ndarray:
     return to_go * np.exp(log_weight)
 
 
-def by_state(log: Log, test: Callable[[np.ndarray, np.ndarray], float], weighting: str):
+def by_state(
+    log: Log, pvalue: Callable[[np.ndarray, np.ndarray], float], weighting: str
+) -> np.ndarray:
     """[state] p-values of a two-sample test, 1 where it cannot decide."""
     value, likelier = samples(log, weighting)[log.mask], log.log_ratio[log.mask] > 0
     state = log.state[log.mask]
     pvalues = np.ones(log.num_states)
-    for one in range(log.num_states):
-        here = state == one
-        plus, minus = value[here & likelier], value[here & ~likelier]
-        if len(plus) and len(minus):
-            found = test(plus, minus)
-            pvalues[one] = 1.0 if np.isnan(found) else min(max(found, 0.0), 1.0)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of groups of one, which have no variance
+        for one in range(log.num_states):
+            here = state == one
+            plus, minus = value[here & likelier], value[here & ~likelier]
+            if len(plus) and len(minus):
+                chance = pvalue(plus, minus)
+                pvalues[one] = 1.0 if np.isnan(chance) else min(max(chance, 0.0), 1.0)
     return pvalues
 
 
@@ -134,56 +138,38 @@ def welch(log: Log, weighting: str = "none") -> np.ndarray:
     """[state] p-values of SciPy's `ttest_ind(equal_var=False)`."""
     from scipy import stats
 
-    def test(plus: np.ndarray, minus: np.ndarray) -> float:
-        found: Any = stats.ttest_ind(plus, minus, equal_var=False)
-        return found.pvalue
+    def pvalue(plus: np.ndarray, minus: np.ndarray) -> float:
+        test: Any = stats.ttest_ind(plus, minus, equal_var=False)
+        return test.pvalue
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of groups of one, which have no variance
-        return by_state(log, test, weighting)
+    return by_state(log, pvalue, weighting)
 
 
 def smirnov(log: Log, weighting: str = "none") -> np.ndarray:
     """[state] p-values of SciPy's `ks_2samp`, exact where the groups are not too large."""
     from scipy import stats
 
-    def test(plus: np.ndarray, minus: np.ndarray) -> float:
+    def pvalue(plus: np.ndarray, minus: np.ndarray) -> float:
         method = "asymp" if len(plus) * len(minus) > ASYMPTOTIC_ABOVE else "exact"
-        found: Any = stats.ks_2samp(plus, minus, method=method)
-        return found.pvalue
+        test: Any = stats.ks_2samp(plus, minus, method=method)
+        return test.pvalue
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return by_state(log, test, weighting)
+    return by_state(log, pvalue, weighting)
 
 
-def after_omission(
-    log: Log, estimator: Callable[[Log], float], pvalues: np.ndarray, alphas: Sequence[float]
-) -> np.ndarray:
-    """[alpha] the estimator with the ratios of states above each level set to 1."""
-    values = []
-    for alpha in alphas:
-        keep = (pvalues <= alpha * (1 + 1e-12)) & (alpha > 0)
-        values.append(
-            estimator(log._replace(log_ratio=np.where(keep[log.state], log.log_ratio, 0)))
-        )
-    return np.array(values)
+def omit(log: Log, pvalues: np.ndarray, alpha: float) -> Log:
+    """The log with the ratios of states above the level set to 1."""
+    keep = (pvalues <= alpha * (1 + 1e-12)) & (alpha > 0)
+    return log._replace(log_ratio=np.where(keep[log.state], log.log_ratio, 0))
 
 
-def osirwis(log: Log, alphas: Sequence[float], weighting: str = "none") -> np.ndarray:
-    """[alpha] WIS after omission by Welch's test."""
-    return after_omission(log, weighted_importance_sampling, welch(log, weighting), alphas)
-
-
-def pipeline(
-    log: Log, names: Sequence[str], alphas: Sequence[float], weighting: str = "none"
-) -> np.ndarray:
+def pipeline(log: Log, names: Sequence[str], alphas: Sequence[float]) -> np.ndarray:
     """The plain estimators, then "osiris" and "osirwis" at the levels, of one data set."""
     values = [ESTIMATORS[name](log) for name in names if name not in OMITTING]
-    if omitting := [OMITTING[name] for name in names if name in OMITTING]:
-        pvalues = welch(log, weighting)
-        for name in omitting:
-            values += after_omission(log, ESTIMATORS[name], pvalues, alphas).tolist()
+    if omitting := [ESTIMATORS[OMITTING[name]] for name in names if name in OMITTING]:
+        pvalues = welch(log)
+        omitted = [omit(log, pvalues, alpha) for alpha in alphas]
+        values += [estimator(one) for estimator in omitting for one in omitted]
     return np.array(values)
 
 

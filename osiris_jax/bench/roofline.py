@@ -7,20 +7,20 @@ it or makes arrays between is below the roof. Data that fit into a cache may be 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.bench.harness import measure
 from osiris_jax.estimators import parse_name
 
 LOOPS = 4
 SCALE_ARRAYS, TRIAD_ARRAYS = 2, 3
-FIXED = {"mask": 1, "state": 4, "action": 4}
-PER_ACTION = ("target_probs", "behavior_probs")
 
 _REWARDS = ("reward", "mask")
 _RATIOS = (*_REWARDS, "log_ratio")
@@ -28,26 +28,17 @@ _STATES = (*_RATIOS, "state")
 _FITTED = (*_REWARDS, "state", "action", "target_probs")
 READS = {
     "mc": _REWARDS,
-    "is": _RATIOS,
-    "wis": _RATIOS,
-    "pdis": _RATIOS,
-    "cwpdis": _RATIOS,
-    "phwis": _RATIOS,
-    "incris": _RATIOS,
+    **dict.fromkeys(("is", "wis", "pdis", "cwpdis", "phwis", "incris", "rcis"), _RATIOS),
     "mis": _STATES,
-    "rcis": _RATIOS,
     "dr": (*_FITTED, "log_ratio"),
     "wdr": (*_FITTED, "log_ratio"),
     "dm": _FITTED,
     "stepwise": _RATIOS,
     "stepwise-dr": (*_FITTED, "log_ratio"),
-    "welch": _STATES,
-    "smirnov": _STATES,
-    "effect": _STATES,
+    **dict.fromkeys(("welch", "smirnov", "effect"), _STATES),
     "nn-q": ("reward", "mask", "state", "action"),
 }
-RECORDED = ("reward", "mask", "log_ratio", "state", "action")
-STUDIED = ("reward", "mask", "log_ratio", "state")
+STUDIED = _STATES
 
 
 class Bandwidth(NamedTuple):
@@ -75,16 +66,16 @@ def bandwidth(array_bytes: int, runs: int = 5) -> Bandwidth:
     """Measures it, in loops that write where they read: a new array would cost page faults."""
     size = max(1, array_bytes // 4)
     x, y = jnp.ones(size, jnp.float32), jnp.full(size, 1e-3, jnp.float32)
-    moved = size * 4
-    scale = measure(_scale, x, runs=runs).least
-    triad = measure(_triad, x, y, runs=runs).least
     source, sink = np.ones(size, np.float32), np.zeros(size, np.float32)
-    copy = measure(np.copyto, sink, source, runs=runs).least
+    scale, triad, copy = (
+        measure(loop, runs=runs).least
+        for loop in (partial(_scale, x), partial(_triad, x, y), partial(np.copyto, sink, source))
+    )
     return Bandwidth(
-        scale=LOOPS * SCALE_ARRAYS * moved / scale,
-        triad=LOOPS * TRIAD_ARRAYS * moved / triad,
-        copy=SCALE_ARRAYS * moved / copy,
-        array_bytes=moved,
+        scale=LOOPS * SCALE_ARRAYS * source.nbytes / scale,
+        triad=LOOPS * TRIAD_ARRAYS * source.nbytes / triad,
+        copy=SCALE_ARRAYS * source.nbytes / copy,
+        array_bytes=source.nbytes,
     )
 
 
@@ -98,33 +89,24 @@ def _triad(x: Array, y: Array) -> Array:
     return lax.fori_loop(0, LOOPS, lambda _, x: 0.5 * x + y, x)
 
 
-def fields_of(estimator: str, relevance: str | None = "welch") -> tuple[str, ...]:
-    """The arrays that an estimator reads, and its test if it omits."""
-    name, omits = parse_name(estimator)
-    fields = READS[name] + (READS[relevance] if omits and relevance else ())
-    if omits and "target_probs" in fields:
+def fields_of(name: str) -> tuple[str, ...]:
+    """The arrays that a test or an estimator reads; one that omits also those of Welch's test."""
+    if name in READS:
+        return READS[name]
+    fields = READS[parse_name(name)[0]] + READS["welch"]
+    if "target_probs" in fields:
         fields += ("behavior_probs",)
     return tuple(dict.fromkeys(fields))
 
 
-def bytes_of(fields: tuple[str, ...], cells: int, itemsize: int, num_actions: int = 0) -> int:
-    """Bytes of these arrays of `cells` steps."""
-    widths = [
-        FIXED.get(name, itemsize * (num_actions if name in PER_ACTION else 1)) for name in fields
-    ]
-    return cells * sum(widths)
+def bytes_of(arrays: Any) -> int:
+    """Bytes of all arrays of a pytree, or of arrays of such shapes."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(arrays))
 
 
-def least_bytes(
-    fields: tuple[str, ...],
-    cells: int,
-    itemsize: int,
-    *,
-    results: int = 1,
-    num_actions: int = 0,
-) -> int:
-    """Bytes that a kernel must read and write: its arrays once, and its results."""
-    return bytes_of(fields, cells, itemsize, num_actions) + results * itemsize
+def least_bytes(fields: tuple[str, ...], batch: TrajectoryBatch, results: Any) -> int:
+    """Bytes that a kernel must read and write: these arrays of the batch once, and its results."""
+    return bytes_of([getattr(batch, name) for name in fields]) + bytes_of(results)
 
 
 def share(moved: int | None, seconds: float, roof: float | None) -> float | None:

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from osiris_jax.bench import roofline
 from osiris_jax.bench.case import Case, Settings
-from osiris_jax.bench.cases import GRIDWORLD, estimator_of, log_case, osirwis_case
-from osiris_jax.bench.studies import study_case
+from osiris_jax.bench.kernels import GRIDWORLD, estimator, on_log, osirwis
+from osiris_jax.bench.studies import study_case, study_of
 
 AXES = ("trials", "trajectories", "steps", "states", "alphas")
 EXPECTED = {("incris", "steps"): 2.0, "trials": 1.0, "trajectories": 1.0, "steps": 1.0}
-BASE = (1000, 100, 25)
-QUICK_BASE = (20, 8, 4)
+BASE = {"trajectories": 1000, "steps": 100, "states": 25, "alphas": 1}
+QUICK_BASE = {"trajectories": 20, "steps": 8, "states": 4, "alphas": 1}
 POINTS = {
     "trajectories": (250, 500, 1000, 2000, 4000),
     "steps": (25, 50, 100, 200, 400),
@@ -35,13 +34,7 @@ CONSTANT_WITHIN, BUDGET = 0.2, 10.0
 
 
 class Curve(NamedTuple):
-    """Seconds along one axis, everything else fixed.
-
-    Attributes:
-      exponent: of the power law through all points.
-      tail: of the one through the last two, where what is fixed per call weighs least.
-      expected: what the algorithm should have; None where other work hides it.
-    """
+    """Seconds along one axis, everything else fixed."""
 
     name: str
     axis: str
@@ -50,14 +43,17 @@ class Curve(NamedTuple):
 
     @property
     def exponent(self) -> float:
+        """Of the power law through all points."""
         return exponent(self.sizes, self.seconds)
 
     @property
     def tail(self) -> float:
+        """Of the power law through the last two, where what is fixed per call weighs least."""
         return exponent(self.sizes[-2:], self.seconds[-2:])
 
     @property
     def expected(self) -> float | None:
+        """What the algorithm should have; None where other work hides it."""
         return EXPECTED.get((self.name, self.axis), EXPECTED.get(self.axis))
 
     @property
@@ -65,6 +61,11 @@ class Curve(NamedTuple):
         """How much more the dearest unit of the axis costs than the cheapest, as a share."""
         each = np.asarray(self.seconds) / np.asarray(self.sizes)
         return float(each.max() / each.min() - 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The curve with what is fitted to it, for a file."""
+        fitted = ("exponent", "tail", "expected", "spread")
+        return self._asdict() | {name: getattr(self, name) for name in fitted}
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
@@ -85,38 +86,21 @@ def scaling(settings: Settings) -> list[Case]:
         for name in settings.size(names, names[:1])
         for size in settings.size(LONG.get((name, axis)), None) or points.get(axis, ())
     ]
-    return cases + [
-        study_case(
-            settings,
-            "scaling",
-            GRIDWORLD,
-            trials=trials,
-            axis="trials",
-            fields=settings.size({}, {"estimators": ("wis",)}),
-            budget=BUDGET,
-        )
-        for trials in trials_of(settings)
-    ]
-
-
-def trials_of(settings: Settings) -> tuple[int, ...]:
-    """Numbers of trials around that of the pipeline, two decades of them."""
+    fields = settings.size({}, {"estimators": ("wis",)})
     usual = settings.pipeline_trials
-    return settings.size((max(1, usual // 10), usual, 10 * usual), (4, 8))
+    for trials in settings.size((max(1, usual // 10), usual, 10 * usual), (4, 8)):
+        study = study_of(settings, trials=trials, **fields)
+        cases.append(study_case("scaling", GRIDWORLD, study, axis="trials", budget=BUDGET))
+    return cases
 
 
 def _along(settings: Settings, name: str, axis: str, size: int) -> Case:
-    base = settings.size(BASE, QUICK_BASE)
-    sizes = dict(zip(("trajectories", "steps", "states"), base, strict=True)) | {"alphas": 1}
-    sizes[axis] = size
+    """The kernel on a log of the usual shape, this size of the axis apart; without its rival."""
+    sizes = settings.size(BASE, QUICK_BASE) | {axis: size}
+    levels = np.linspace(0, 1, sizes["alphas"] + 1)[1:].tolist()
+    kernel = osirwis(levels, name) if name == OSIRWIS else estimator(name)
     shape = sizes["trajectories"], sizes["steps"], sizes["states"]
-    if name == OSIRWIS:
-        levels = np.linspace(0, 1, sizes["alphas"] + 1)[1:].tolist()
-        return osirwis_case(settings, "scaling", levels, name=name, shape=shape, axis=axis)
-    fields = roofline.fields_of(name)
-    return log_case(
-        settings, "scaling", name, estimator_of(name), shape=shape, fields=fields, axis=axis
-    )
+    return on_log(settings, "scaling", kernel._replace(rival=None), shape, axis)
 
 
 def curves(rows: Iterable[Any]) -> list[Curve]:
@@ -125,15 +109,6 @@ def curves(rows: Iterable[Any]) -> list[Curve]:
     for row in rows:
         if row.axis is not None:
             points.setdefault((row.name, row.axis), []).append((row.shape[row.axis], row.least))
-    found = []
-    for (name, axis), line in points.items():
-        sizes, seconds = zip(*sorted(line), strict=True)
-        if len(set(sizes)) > 1:
-            found.append(Curve(name, axis, sizes, seconds))
-    return found
-
-
-def as_dict(curve: Curve) -> dict[str, Any]:
-    """The curve with what is fitted to it, for a file."""
-    fitted = {name: getattr(curve, name) for name in ("exponent", "tail", "expected", "spread")}
-    return curve._asdict() | fitted
+    lines = {key: zip(*sorted(line), strict=True) for key, line in points.items()}
+    found = [Curve(*key, *line) for key, line in lines.items()]
+    return [curve for curve in found if len(set(curve.sizes)) > 1]

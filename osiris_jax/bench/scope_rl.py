@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,21 +29,20 @@ def dictionaries(
     trajectories: int, steps: int, states: int
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """`logged_dataset` and `input_dict` of the log that `data.log` makes."""
-    found = columns(trajectories, steps, states)
-    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in found.items()}
-    taken = np.take_along_axis(flat["behavior_probs"], flat["action"][:, None], 1)[:, 0]
-    log = {
+    flat = {
+        name: x.reshape(-1, *x.shape[2:])
+        for name, x in columns(trajectories, steps, states).items()
+    }
+    behavior, target = flat.pop("behavior_probs"), flat.pop("target_probs")
+    log = flat | {
         "n_trajectories": trajectories,
         "step_per_trajectory": steps,
         "action_type": "discrete",
-        "n_actions": flat["behavior_probs"].shape[1],
-        "state": flat["state"],
-        "action": flat["action"],
-        "reward": flat["reward"],
+        "n_actions": behavior.shape[1],
         "done": np.tile(np.arange(steps) == steps - 1, trajectories),
-        "pscore": taken,
+        "pscore": np.take_along_axis(behavior, flat["action"][:, None], 1)[:, 0],
     }
-    return log, {POLICY: {"evaluation_policy_action_dist": flat["target_probs"]}}
+    return log, {POLICY: {"evaluation_policy_action_dist": target}}
 
 
 def estimator(name: str) -> Any:
@@ -57,3 +57,13 @@ def arguments(log: dict[str, Any], inputs: dict[str, dict[str, Any]]) -> dict[st
     """What their estimators take."""
     needed = ("step_per_trajectory", "action", "reward", "pscore")
     return {name: log[name] for name in needed} | inputs[POLICY]
+
+
+def rivals(trajectories: int, steps: int, states: int) -> dict[str, Callable[[Any], float]]:
+    """Our name -> their estimate; they read dictionaries of their own, not the log given."""
+    given = arguments(*dictionaries(trajectories, steps, states))
+    objects = {name: estimator(name) for name in THEIRS}
+    return {
+        name: lambda _, theirs=theirs: theirs.estimate_policy_value(**given)
+        for name, theirs in objects.items()
+    }

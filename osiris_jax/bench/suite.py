@@ -12,22 +12,22 @@ from typing import Any
 
 import jax
 
-from osiris_jax.bench import cases, roofline, scaling, studies
+from osiris_jax.bench import kernels, roofline, scaling, studies
 from osiris_jax.bench.case import TOLERANCE, Case, Rival, Settings
 from osiris_jax.bench.harness import difference, load, machine, measure
 from osiris_jax.data.columns import suggest
 
 GROUPS: dict[str, Callable[[Settings], list[Case]]] = {
     "pipeline": studies.pipeline,
-    "estimators": cases.estimators,
-    "relevance": cases.relevance,
-    "datasets": cases.datasets,
+    "estimators": kernels.estimators,
+    "relevance": kernels.relevance,
+    "datasets": kernels.datasets,
     "simulation": studies.simulation,
-    "intervals": cases.intervals,
+    "intervals": kernels.intervals,
     "cartpole": studies.cartpole,
     "scaling": scaling.scaling,
     "cores": studies.on_cores,
-    "scope-rl": cases.beside_scope_rl,
+    "scope-rl": kernels.beside_scope_rl,
 }
 NOT_QUICK = ("cartpole",)  # its compilation alone takes long
 HAD_A_CORE = 0.8
@@ -102,33 +102,32 @@ class Results:
 def run(
     settings: Settings, only: Sequence[str] | None = None, progress: Progress | None = None
 ) -> Results:
-    """Measures the bandwidth, then all cases of the groups asked for."""
-    shown = progress or (lambda stage, done, total: None)
-    check_groups(only)
-    wanted = only or [name for name in GROUPS if not settings.quick or name not in NOT_QUICK]
-    facts = machine(settings.dtype)
-    shown("bandwidth", 0, 1)
-    found = roofline.bandwidth(settings.size(2**28, 2**22), runs=settings.runs)
-    shown("bandwidth", 1, 1)
-    rows: list[Row] = []
-    for group in wanted:
-        with jax.enable_x64(settings.dtype == "float64"):
-            listed = GROUPS[group](settings)
-        for done, case in enumerate(listed):
-            shown(group, done, len(listed))
-            rows.append(row_of(case, settings, found.best))
-        shown(group, len(listed), len(listed))
-        if not settings.quick:
-            jax.clear_caches()  # Linux ends a process with too many mapped pieces of code
-    facts["load after"] = load()
-    return Results(facts, found, tuple(rows), settings.quick)
+    """Measures the bandwidth, then all cases of the groups asked for.
 
-
-def check_groups(only: Sequence[str] | None) -> None:
-    """Raises a ValueError for a group that is unknown."""
+    Raises:
+      ValueError: a group is unknown.
+    """
+    tell = progress or (lambda stage, done, total: None)
     for name in only or ():
         if name not in GROUPS:
             raise ValueError(f"only: {name!r} is unknown; {suggest(name, list(GROUPS))}")
+    wanted = only or [name for name in GROUPS if not settings.quick or name not in NOT_QUICK]
+    facts = machine(settings.dtype)
+    tell("bandwidth", 0, 1)
+    bandwidth = roofline.bandwidth(settings.size(2**28, 2**22), runs=settings.runs)
+    tell("bandwidth", 1, 1)
+    rows: list[Row] = []
+    for group in wanted:
+        with jax.enable_x64(settings.dtype == "float64"):
+            cases = GROUPS[group](settings)
+        for done, case in enumerate(cases):
+            tell(group, done, len(cases))
+            rows.append(row_of(case, settings, bandwidth.best))
+        tell(group, len(cases), len(cases))
+        if not settings.quick:
+            jax.clear_caches()  # Linux ends a process with too many mapped pieces of code
+    facts["load after"] = load()
+    return Results(facts, bandwidth, tuple(rows), settings.quick)
 
 
 def row_of(case: Case, settings: Settings, roof: float) -> Row:
@@ -143,7 +142,7 @@ def measured(case: Case, settings: Settings, roof: float) -> Row:
     """The case measured in this process, its rival after it."""
     work = case.make()
     budget = settings.budget if case.budget is None else case.budget
-    ours = measure(work.function, *work.arguments, runs=settings.runs, budget=budget)
+    ours = measure(work.function, runs=settings.runs, budget=budget)
     moved = None if work.moved is None else work.moved()
     row = Row(
         group=case.group,
@@ -166,17 +165,11 @@ def measured(case: Case, settings: Settings, roof: float) -> Row:
 
 def beside(row: Row, rival: Rival, settings: Settings) -> Row:
     """The row with its rival's time, and the ratio if both give the same numbers."""
-    found = []
-
-    def keep_first() -> Any:
-        value = rival.function()
-        found[:] = found or [value]
-        return value
-
+    theirs = rival.function()
     budget = min(settings.budget, RIVAL_BUDGET)
-    seconds = measure(keep_first, runs=RIVAL_RUNS, budget=budget).least / rival.part
+    seconds = measure(rival.function, runs=RIVAL_RUNS, budget=budget).least / rival.part
     with jax.enable_x64(True):
-        gap = difference(rival.ours(), found[0])
+        gap = difference(rival.ours(), theirs)
     row = dataclasses.replace(
         row,
         rival=rival.name,

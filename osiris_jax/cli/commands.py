@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from osiris_jax.cli import arguments
-from osiris_jax.cli.compilations import keep_compilations
 from osiris_jax.cli.ending import finish
 from osiris_jax.cli.parsing import chosen, level, levels, numbers, words
+from osiris_jax.core.compilations import keep_compilations
 
 app = typer.Typer(
     name="osiris-jax",

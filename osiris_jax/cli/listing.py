@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from osiris_jax.core.terminal import print_table
@@ -36,5 +36,5 @@ def first_line(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
 
-def _rows(registry: dict) -> list[list[str]]:
+def _rows(registry: Mapping[str, Callable]) -> list[list[str]]:
     return [[name, first_line(function)] for name, function in registry.items()]

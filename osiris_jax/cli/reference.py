@@ -15,13 +15,13 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.cli.listing import HEADER, TRUE, first_line, worlds
 from osiris_jax.core.options import keywords
 from osiris_jax.core.terminal import markdown
-from osiris_jax.estimators import ESTIMATORS, WITHOUT_RATIOS
+from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose
 from osiris_jax.pipeline.estimate import estimate
 from osiris_jax.pipeline.selection import ALPHAS, AUTO, DEFAULT_METHOD, SELECTION
 from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
-from osiris_jax.relevance import RELEVANCE, RELEVANCE_BY_LAG, THRESHOLDS
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.study.plan import TRUE_TOLERANCE
 
 REFRESH = "osiris-jax list --markdown > docs/reference.md"
@@ -74,12 +74,13 @@ def _relevance() -> list[str]:
         for name, f in RELEVANCE.items()
     ]
     rows.append(["`true`", TRUE, "", "a tabular world", f"`tolerance={TRUE_TOLERANCE:g}`"])
-    by_lag = ", ".join(map(_code, RELEVANCE_BY_LAG))
+    lagged = {name: test.by_lag for name, test in RELEVANCE.items() if test.by_lag is not None}
+    by_lag = ", ".join(map(_code, lagged))
     return [
         "## Relevance tests",
         "`oj.estimate(batch, name, relevance=test, **options)`, or `oj.relevance_pvalues(batch, "
         f"test, **options)`. With `stepwise` and `stepwise-dr` only {by_lag}, and then with the "
-        "options " + _defaults(RELEVANCE_BY_LAG["welch"]) + ".",
+        "options " + _defaults(lagged["welch"]) + ".",
         markdown(["name", "what it is", "level", "needs", "options"], rows),
         _meanings(RELEVANCE),
     ]
@@ -176,7 +177,7 @@ def _needs_of_estimator(name: str) -> list[str]:
     def kernel(batch: TrajectoryBatch) -> Any:
         return ESTIMATORS[name](batch, jnp.zeros_like(batch.reward))
 
-    ratios = [] if name in WITHOUT_RATIOS else ["log_ratio"]
+    ratios = ["log_ratio"] if ESTIMATORS[name].reads_ratios else []
     return ratios + fields_needed(kernel)
 
 

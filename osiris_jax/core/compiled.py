@@ -12,16 +12,16 @@ import functools
 import gc
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 import jax
 
 MOST_PROGRAMS = 96
-_REGISTRIES: list[dict[str, Any]] = []
+_REGISTRIES: list[MutableMapping[str, Any]] = []
 _EVERY: weakref.WeakSet[Compiled] = weakref.WeakSet()
 
-Registry = TypeVar("Registry", bound=dict)
+Registry = TypeVar("Registry", bound=MutableMapping)
 
 
 def watched(registry: Registry) -> Registry:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from osiris_jax.core.memory import check_fits, in_words
+from osiris_jax.core.memory import TooLarge, check_fits, in_words
 from osiris_jax.core.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 BOMB_SIZE = 2**28
 BOMB_TIMES = 100
-
-
 LONGEST_WRITING = 24 * 3600
 _WRITER = re.compile(r"\.(?P<process>\d+)@(?P<host>[\w-]*)\.[^.]*$")
 
@@ -125,10 +123,6 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return found
 
 
-class TooLarge(ValueError):
-    """What is refused by its size, in plain words to be passed on as they are."""
-
-
 def check_unpacked(archive: Any, names: Sequence[str]) -> None:
     """Refuses members of a zip archive by the sizes in its directory, before any is unpacked."""
     members = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in names]
@@ -139,10 +133,7 @@ def check_unpacked(archive: Any, names: Sequence[str]) -> None:
             f"{in_words(packed)} that unpack to {in_words(unpacked)}, more than data does; "
             "if it is meant so, write it uncompressed by np.savez"
         )
-    try:
-        check_fits(unpacked, "unpacking it", "leave out what is not needed")
-    except ValueError as error:
-        raise TooLarge(str(error)) from None
+    check_fits(unpacked, "unpacking it", "leave out what is not needed")
 
 
 def cache_folder() -> Path:

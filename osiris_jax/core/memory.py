@@ -13,6 +13,10 @@ UNKNOWN = 4 * 2**30
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+class TooLarge(ValueError):
+    """What is refused by its size, in plain words to be passed on as they are."""
+
+
 def limit() -> int:
     """Bytes that one data set may take: $OSIRIS_JAX_MEMORY (as in 8G), or a quarter of the free."""
     chosen = os.environ.get(VARIABLE, "").strip()
@@ -40,10 +44,10 @@ def read_size(text: str, name: str) -> int:
 
 
 def check_fits(needed: int, what: str, cure: str) -> None:
-    """Raises a ValueError in one line if `what` would take more than the limit."""
+    """Raises `TooLarge` in one line if `what` would take more than the limit."""
     allowed = limit()
     if needed > allowed:
-        raise ValueError(
+        raise TooLarge(
             f"{what} would take {in_words(needed)} of memory, and {in_words(allowed)} are allowed "
             f"({VARIABLE} sets it, else a quarter of what is free); {cure}"
         )

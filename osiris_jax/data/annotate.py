@@ -11,13 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.batch import TrajectoryBatch, to_cells
 from osiris_jax.core.labels import is_text
-from osiris_jax.data.align import align
-from osiris_jax.data.ask import Answer, ask, even_array
+from osiris_jax.data.ask import Answer, align, ask
 from osiris_jax.data.build import to_batch
-from osiris_jax.data.columns import LARGEST_ID, Columns, place_by_lengths
-from osiris_jax.data.traced import refuse_traced
+from osiris_jax.data.columns import LARGEST_ID, Columns, even_array, refuse_traced
 
 Policy = Callable[[Array], Any]
 
@@ -55,7 +53,6 @@ def annotated(
     """As `with_policies`; unless `ratios` must be known, the target's probabilities will do."""
     refuse_traced("with_policies", mask=batch.mask, reward=batch.reward)
     mask = np.asarray(batch.mask)
-    lengths = mask.sum(1)
     fields = {
         name: np.asarray(value)[mask]
         for name in ("reward", "action", "state", "observation")
@@ -80,11 +77,8 @@ def annotated(
         fields["behavior_prob"] = np.exp(np.asarray(batch.behavior_log_prob, np.float64)[mask])
     names = {"target_probs": "target"}
     names |= {"behavior_probs": "behavior"} if behavior is not None else {}
-    columns = Columns(
-        fields, lengths, place_by_lengths(lengths), name=lambda field: names.get(field, field)
-    )
     filled = to_batch(
-        columns,
+        Columns(fields, mask.sum(1), name=lambda field: names.get(field, field)),
         num_states=batch.num_states or None,
         num_actions=aligned.number,
         dtype=batch.dtype,
@@ -184,8 +178,7 @@ def with_states(
             f"discretiser: expected {len(observation)} integers, got "
             f"{cell.dtype} of shape {cell.shape}"
         )
-    lengths = mask.sum(1)
-    columns = Columns({}, lengths, place_by_lengths(lengths))
+    columns = Columns({}, mask.sum(1))
     columns.fail_where("discretiser", cell < 0, lambda i: f"cell {cell[i]} is negative")
     visited, label = np.unique(cell, return_inverse=True)
     known = getattr(discretiser, "num_cells", int(visited[-1]) + 1)
@@ -195,11 +188,9 @@ def with_states(
             cell >= min(known, LARGEST_ID + 1),
             lambda i: f"cell {cell[i]} is beyond the {known} there are, or beyond 32 bits,",
         )
-    state = np.zeros(mask.shape, np.int32)
-    state[mask] = label.reshape(-1) if relabel else cell
     gapless = np.array_equal(visited, np.arange(len(visited)))
     return batch.replace(
-        state=jnp.asarray(state),
+        state=to_cells(label.reshape(-1) if relabel else cell, mask, np.int32),
         num_states=len(visited) if relabel else int(known),
         state_labels=tuple(visited.tolist()) if relabel and not gapless else None,
     )

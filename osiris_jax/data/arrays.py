@@ -15,12 +15,11 @@ from osiris_jax.data.columns import (
     FLAG_FIELDS,
     WIDE_FIELDS,
     Columns,
-    as_array,
+    even_array,
     odd_step,
-    place_by_lengths,
+    refuse_traced,
     suggest,
 )
-from osiris_jax.data.traced import refuse_traced
 
 
 def from_arrays(
@@ -81,24 +80,16 @@ def from_arrays(
             )
     real = _check_mask(shape, mask, lengths)
     row_lengths = real.sum(1)
-    columns = Columns(
-        {
-            name: array[real] if array.ndim > 1 else np.repeat(array, row_lengths)
-            for name, array in arrays.items()
-        },
-        row_lengths,
-        place_by_lengths(row_lengths),
-    )
-    return to_batch(
-        columns, num_states=num_states, num_actions=num_actions, dtype=dtype, num_steps=shape[1]
-    )
+    flat = {
+        name: array[real] if array.ndim > 1 else np.repeat(array, row_lengths)
+        for name, array in arrays.items()
+    }
+    sizes = {"num_states": num_states, "num_actions": num_actions, "num_steps": shape[1]}
+    return to_batch(Columns(flat, row_lengths), **sizes, dtype=dtype)
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        return as_array(value)
-    except ValueError:
-        raise ValueError(f"{name}: rows of unequal length{_odd_place(name, value)}") from None
+    return even_array(value, name, lambda: _odd_place(name, value))
 
 
 def _odd_place(name: str, rows: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import labels, memory
 from osiris_jax.core.labels import Labels, listed
-from osiris_jax.data.columns import as_array
+from osiris_jax.data.columns import as_array, even_array
 from osiris_jax.data.policies import Mixture, Tabular
 
 LARGEST_JAX_INTEGER = 2**31 - 1
@@ -86,33 +86,19 @@ def _called(
     return Answer(even_array(policy(inputs), name), None)
 
 
-def even_array(values: Any, name: str) -> np.ndarray:
-    """What a user's function or table gave, as an array; the error names it."""
-    try:
-        return as_array(values)
-    except ValueError:
-        raise ValueError(f"{name}: rows of unequal length") from None
-
-
 # ------------------------------------------------------------------------------------ tables
 
 
-class _Table(NamedTuple):
-    values: np.ndarray
-    states: Labels | None
-    actions: Labels | None
-
-
-def _as_table(policy: Any, name: str) -> _Table | None:
+def _as_table(policy: Any, name: str) -> Tabular | None:
     """What is a table, with its labels; None for a function."""
     if isinstance(policy, Tabular):
-        return _Table(np.asarray(policy.table), policy.states, policy.actions)
+        return policy
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(policy, pandas.DataFrame):
         axes = {"states": policy.index, "actions": policy.columns}
         named = {axis: read_labels(list(of), f"{name}: {axis}") for axis, of in axes.items()}
-        return _Table(as_array(policy.to_numpy()), **named)
-    return None if callable(policy) else _Table(even_array(policy, name), None, None)
+        return Tabular(as_array(policy.to_numpy()), **named)
+    return None if callable(policy) else Tabular(even_array(policy, name))
 
 
 def read_labels(given: Sequence[Any], name: str) -> Labels:
@@ -134,11 +120,11 @@ def read_labels(given: Sequence[Any], name: str) -> Labels:
 
 
 def _look_up(
-    table: _Table, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
+    table: Tabular, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
 ) -> Answer:
     if "state" not in fields:
         raise ValueError(f"{name}: a table needs states, and the log has none")
-    values, state = table.values, fields["state"]
+    values, state = np.asarray(table.table), fields["state"]
     needed = _needed_rows(batch, state)
     by_integer = table.states is None and not labels.is_text(batch.state_labels)
     if values.ndim != 2 or (by_integer and len(values) < needed):
@@ -175,10 +161,8 @@ def match(
       ValueError: shows both lists where one has no place.
     """
     names: Any = seen.tolist() if own is None else [own[number] for number in seen.tolist()]
-    # integers are compared as integers, so that 7 is not the name "7" of another list
-    wanted = list(map(str, names)) if labels.is_text(own) else names
-    there = list(map(str, theirs)) if labels.is_text(own) else theirs
-    place = {label: number for number, label in enumerate(there)}
+    wanted = _comparable(names, own)
+    place = {label: number for number, label in enumerate(_comparable(theirs, own))}
     lacking = [label for label in wanted if label not in place]
     if lacking:
         raise ValueError(
@@ -188,8 +172,125 @@ def match(
     return np.array([place[label] for label in wanted], np.int64)
 
 
+def _comparable(names: Sequence[Any], own: Labels | None) -> list[Any]:
+    """As text beside a log's text; integers stay, so that 7 is not the name "7" of another list."""
+    return list(map(str, names)) if labels.is_text(own) else list(names)
+
+
 def _fail_unlabelled(own: Labels | None, places: range, name: str, what: str) -> NoReturn:
     raise ValueError(
         f"{name}: the log calls its {what} {listed(own or ())}, the table has no labels, only "
         f"{what} {listed(places)}; {CURE}"
     )
+
+
+# ------------------------------------------------------------------------- one numbering
+
+
+class Aligned(NamedTuple):
+    """The log's actions and the policies' probabilities in one numbering.
+
+    Attributes:
+      action: [step] ids.
+      number: of actions.
+      labels: what they are called; None where ids are the log's own integers.
+      probs: name of policy -> [step, action].
+    """
+
+    action: np.ndarray
+    number: int
+    labels: Labels | None
+    probs: dict[str, np.ndarray]
+
+
+def align(batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answer]) -> Aligned:
+    """Actions that policies alone know are added, unless the log's are known to be all.
+
+    Args:
+      batch: the log.
+      action: [step] its actions at real steps, by id.
+      answers: name of policy -> its probabilities.
+
+    Raises:
+      ValueError: names the policy that lacks an action of the log, or has one too many.
+    """
+    all_labelled = all(answer.actions is not None for answer in answers.values())
+    if all_labelled or labels.is_text(batch.action_labels):
+        own, every = _own_and_all_labels(batch, action, answers)
+    else:
+        action = labels.own_integers(batch.action_labels, action)
+        own = every = _all_integers(batch, action, answers)
+    place = {label: number for number, label in enumerate(every)}
+    probs = {}
+    for name, answer in answers.items():
+        columns = own if answer.actions is None else answer.actions
+        places = [place[label] for label in _comparable(columns, batch.action_labels)]
+        probs[name] = _placed(answer.probs, np.array(places, np.int64), len(every))
+    names = None if every == list(range(len(every))) else tuple(every)
+    return Aligned(action, len(every), names, probs)
+
+
+def _all_integers(
+    batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answer]
+) -> list[Any]:
+    """The log's own integers number the columns, as they do those of a table without labels."""
+    first = next(name for name, answer in answers.items() if answer.actions is None)
+    width = answers[first].probs.shape[1]
+    sparse = batch.action_labels is not None
+    least = int(action.max()) + 1 if sparse else batch.num_actions
+    if width < least or (width > least and not sparse and _all_known(batch)):
+        raise ValueError(f"{first}: {width} actions where {least} are expected")
+    every = list(range(width))
+    for name, answer in answers.items():
+        if answer.actions is not None:
+            match(None, np.unique(action), answer.actions, f"{name}: the policy", "actions")
+            number, fits = len(answer.actions), {*answer.actions} <= {*every}
+        else:
+            number = answer.probs.shape[1]
+            fits = number == width
+        if not fits:
+            raise ValueError(f"{name}: {number} actions where {width} are expected")
+    return every
+
+
+def _own_and_all_labels(
+    batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answer]
+) -> tuple[list[Any], list[Any]]:
+    """The log's labels, which an answer without any has in this order, and those of all."""
+    own: list[Any] = list(batch.action_labels or range(batch.num_actions))
+    own += [f"action {number}" for number in range(len(own), batch.num_actions)]
+    seen, every = np.unique(action), list(own)
+    for name, answer in answers.items():
+        if answer.actions is not None:
+            match(batch.action_labels, seen, answer.actions, f"{name}: the policy", "actions")
+            more = {*_comparable(answer.actions, batch.action_labels)} - {*every}
+            more = sorted(more, key=str)
+            if more and _all_known(batch):
+                raise ValueError(
+                    f"{name}: {len(own) + len(more)} actions where {len(own)} are expected; "
+                    f"the log's are {listed(own)}, the policy adds {listed(more)}"
+                )
+            every += more
+    for name, answer in answers.items():
+        if answer.actions is None and answer.probs.shape[1] != len(own):
+            raise ValueError(
+                f"{name}: {answer.probs.shape[1]} actions where {len(own)} are expected: "
+                f"{listed(own)}"
+            )
+    return own, every
+
+
+def _placed(probs: np.ndarray, columns: np.ndarray, width: int) -> np.ndarray:
+    """The columns in their places; an action that the policy does not know is never taken."""
+    if np.array_equal(columns, np.arange(width)):
+        return probs
+    placed = np.zeros((len(probs), width), probs.dtype)
+    placed[:, columns] = probs
+    return placed
+
+
+def _all_known(batch: TrajectoryBatch) -> bool:
+    """Whether the log's number of actions is more than what it happens to show."""
+    if batch.action_labels is not None and not labels.is_text(batch.action_labels):
+        return False  # sparse integers: those seen, whatever has been fitted to them
+    return batch.all_actions or batch.behavior_probs is not None or batch.target_probs is not None

@@ -8,12 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from osiris_jax.batch import TrajectoryBatch, bucket_length, log_ratio_of
+from osiris_jax.batch import TrajectoryBatch, bucket_length, log_ratio_of, to_cells
 from osiris_jax.core import memory
 from osiris_jax.data.columns import (
     FLOAT_FIELDS,
     INTEGER_FIELDS,
     MOST_CELLS,
+    POLICY_FIELDS,
     WIDE_FIELDS,
     Columns,
     check_dtype,
@@ -52,11 +53,7 @@ def to_batch(
         if field in columns.fields
     }
     _check_required(columns)
-    widths = {
-        field: checked[field].shape[1]
-        for field in ("behavior_probs", "target_probs")
-        if field in checked
-    }
+    widths = {field: checked[field].shape[1] for field in POLICY_FIELDS if field in checked}
     state = read_ids(columns, "state", num_states)
     action = read_ids(columns, "action", num_actions, widths)
     check_policies(columns, checked)
@@ -87,15 +84,11 @@ def _padded(
     only_hint = log_ratio is None and "target_probs" not in checked
     mask = np.arange(steps) < columns.lengths[:, None]
 
-    def pad(column: np.ndarray | None, kind: Any = float_type):
-        if column is None:
-            return None
-        cells = np.zeros(mask.shape + column.shape[1:], kind)
-        cells[mask] = column
-        return jnp.asarray(cells)
+    def pad(column: np.ndarray | None, kind: Any = float_type) -> Any:
+        return None if column is None else to_cells(column, mask, kind)
 
     return TrajectoryBatch(
-        reward=pad(checked["reward"]),  # pyright: ignore[reportArgumentType]
+        reward=pad(checked["reward"]),
         mask=jnp.asarray(mask),
         log_ratio=pad(log_ratio),
         action=pad(action.column, np.int32),

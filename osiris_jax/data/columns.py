@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 Place = Callable[[int], str]
 
@@ -22,6 +23,7 @@ FLOAT_FIELDS = ("reward", "log_ratio", "behavior_prob", "target_prob")
 INTEGER_FIELDS = ("state", "action")
 WIDE_FIELDS = ("observation", "behavior_probs", "target_probs")
 FLAG_FIELDS = ("truncated",)
+POLICY_FIELDS = WIDE_FIELDS[1:]
 FIELDS = (*INTEGER_FIELDS, *FLOAT_FIELDS, *WIDE_FIELDS, *FLAG_FIELDS)
 PROBABILITY_SLACK = 1e-3
 LARGEST_ID = 2**31 - 2
@@ -34,8 +36,17 @@ class Columns:
 
     fields: Mapping[str, np.ndarray]
     lengths: np.ndarray
-    place: Place
     name: Callable[[str], str] = str
+    place_of: Place | None = None
+
+    def place(self, index: int) -> str:
+        """Where a flat index is: as told, or by trajectory and step, both counted from 0."""
+        if self.place_of is not None:
+            return self.place_of(index)
+        ends = np.cumsum(self.lengths)
+        trajectory = int(np.searchsorted(ends, index, side="right"))
+        step = index - int(ends[trajectory] - self.lengths[trajectory])
+        return f"trajectory {trajectory}, step {step}"
 
     def with_field(self, field: str, column: np.ndarray) -> Columns:
         """The same columns with one replaced."""
@@ -52,18 +63,6 @@ class Columns:
             self.fail(field, problem(int(where[0])), int(where[0]), len(where) - 1)
 
 
-def place_by_lengths(lengths: np.ndarray) -> Place:
-    """Says where a flat index is, counting trajectories and steps from 0."""
-    ends = np.cumsum(lengths)
-
-    def place(index: int) -> str:
-        trajectory = int(np.searchsorted(ends, index, side="right"))
-        step = index - int(ends[trajectory] - lengths[trajectory])
-        return f"trajectory {trajectory}, step {step}"
-
-    return place
-
-
 def as_array(value: Any) -> np.ndarray:
     """User data as an array; in a mixture with text or objects every entry stays as it was given.
 
@@ -76,6 +75,24 @@ def as_array(value: Any) -> np.ndarray:
     if jnp.issubdtype(array.dtype, jnp.floating):  # bfloat16 and its kin
         return array.astype(np.float64)
     return np.asarray(value, dtype=object)
+
+
+def even_array(value: Any, name: str, place: Callable[[], str] = str) -> np.ndarray:
+    """`as_array` of what the user calls by this name; `place` says where it is uneven."""
+    try:
+        return as_array(value)
+    except ValueError:
+        raise ValueError(f"{name}: rows of unequal length{place()}") from None
+
+
+def refuse_traced(function: str, **fields: Any) -> None:
+    """Raises a ValueError for the first field that jit, vmap or grad is tracing."""
+    for name, value in fields.items():
+        if isinstance(value, Tracer):
+            raise ValueError(
+                f"{name}: is being traced by jit, vmap or grad, and {function} checks values; call "
+                f"it outside, or build the batch inside by TrajectoryBatch(...), which checks none"
+            )
 
 
 def odd_step(steps: Any, axes: int) -> int | None:
@@ -168,7 +185,7 @@ def _is_real(entry: Any) -> bool:
 
 def check_policies(columns: Columns, checked: Mapping[str, np.ndarray]) -> None:
     """Probabilities of all actions sum to 1."""
-    for field in ("behavior_probs", "target_probs"):
+    for field in POLICY_FIELDS:
         if field in checked:
             sums = checked[field].sum(1)
             columns.fail_where(

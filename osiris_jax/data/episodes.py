@@ -17,7 +17,6 @@ from osiris_jax.data.columns import (
     Columns,
     as_array,
     odd_step,
-    place_by_lengths,
     suggest,
 )
 
@@ -65,12 +64,8 @@ def from_episodes(
         key: [_entries(_per_step(e, key), key, i) for i, e in enumerate(episodes)] for key in keys
     }
     lengths = _common_lengths(ragged)
-    columns = Columns(
-        {KEYS[key]: _join(parts, key) for key, parts in ragged.items()},
-        lengths,
-        place_by_lengths(lengths),
-        name=lambda field: PLURALS.get(field, field),
-    )
+    fields = {KEYS[key]: _join(parts, key) for key, parts in ragged.items()}
+    columns = Columns(fields, lengths, name=lambda field: PLURALS.get(field, field))
     return to_batch(
         columns, num_states=num_states, num_actions=num_actions, dtype=dtype, bucket=bucket
     )

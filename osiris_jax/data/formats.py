@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from osiris_jax.core.files import TooLarge, check_unpacked
+from osiris_jax.core.files import check_unpacked
 from osiris_jax.core.labels import plain_integer
-from osiris_jax.core.memory import check_fits
+from osiris_jax.core.memory import TooLarge, check_fits
 from osiris_jax.core.text import one_line
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ EXTENSIONS = {
     ".tsv.gz": "CSV, compressed",
     ".npz": ".npz",
 }
+GZIP = b"\x1f\x8b"
+OWN = {b"PAR1": "Parquet", b"PK\x03\x04": ".npz", GZIP: "CSV, compressed"}
 FOREIGN = {
     b"\x93NUMPY": "a single .npy array; save named columns with np.savez",
     b"\x89HDF": "HDF5, which is not read; write Parquet",
@@ -38,6 +40,9 @@ MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 HEAD = 4096
 PIECE = 2**24
 
+Data = dict[str, Any]
+Opened = tuple[list[str], Callable[[Sequence[str], Sequence[str]], Data]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -46,13 +51,18 @@ class Source:
     Attributes:
       kind: the format, one of the values of `EXTENSIONS`.
       names: the columns there are.
-      read: from names, and those among them that are ids, to columns: pandas series (text as
-        categories), or arrays of any rank. Ids are never read as floats.
     """
 
     kind: str
-    names: tuple[str, ...]
-    read: Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
+    names: list[str]
+    _read: Callable[[Sequence[str], Sequence[str]], Data]
+
+    def read(self, wanted: Sequence[str], ids: Sequence[str]) -> Data:
+        """These columns: pandas series (text as categories), or arrays of any rank.
+
+        Those that are ids are never read as floats.
+        """
+        return _guarded(lambda: self._read(wanted, ids), self.kind)
 
 
 class Refused(ValueError):
@@ -70,7 +80,7 @@ def open_source(path: str | Path) -> Source:
         head = file.read(HEAD)
     kind = _kind(Path(path), head)
     opener = {"Parquet": _open_parquet, ".npz": _open_npz}.get(kind, _open_csv)
-    return _guarded(lambda: opener(path, kind), kind)
+    return Source(kind, *_guarded(lambda: opener(path), kind))
 
 
 def _kind(path: Path, head: bytes) -> str:
@@ -78,21 +88,18 @@ def _kind(path: Path, head: bytes) -> str:
     said = next((kind for end, kind in EXTENSIONS.items() if name.endswith(end)), None)
     if said is None:
         raise Refused(f"not a name of a log; expected one that ends in {', '.join(EXTENSIONS)}")
-    found = _content(head)
-    if found != said:
-        raise Refused(f"the name says {said}, the content is {found}")
+    content = _content(head)
+    if content != said:
+        raise Refused(f"the name says {said}, the content is {content}")
     return said
 
 
 def _content(head: bytes) -> str:
     if not head:
         raise Refused("the file is empty")
-    if head.startswith(b"PAR1"):
-        return "Parquet"
-    if head.startswith(b"PK\x03\x04"):
-        return ".npz"
-    if head.startswith(b"\x1f\x8b"):
-        return "CSV, compressed"
+    for magic, kind in OWN.items():
+        if head.startswith(magic):
+            return kind
     _refuse_foreign(head)
     return "CSV"
 
@@ -120,25 +127,16 @@ def _guarded(read: Callable[[], Any], kind: str) -> Any:
 # ------------------------------------------------------------------------- Parquet and CSV
 
 
-def _open_parquet(path: str | Path, kind: str) -> Source:
+def _open_parquet(path: str | Path) -> Opened:
     import pyarrow.parquet as pq
 
-    names = tuple(pq.read_schema(path).names)
-
-    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> Data:
         with pq.ParquetFile(path) as file:
             rows = file.metadata.num_rows
-            _check_fits(8 * rows * len(wanted), f"reading its {rows:,} rows")
+            check_fits(8 * rows * len(wanted), f"reading its {rows:,} rows", "split the file")
             return _arrow_columns(file.read(columns=list(wanted)), wanted, ids)
 
-    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
-
-
-def _check_fits(needed: int, what: str) -> None:
-    try:
-        check_fits(needed, what, "split the file")
-    except ValueError as error:
-        raise TooLarge(str(error)) from None
+    return pq.read_schema(path).names, read
 
 
 def _unzipped(path: str | Path) -> bytes:
@@ -147,31 +145,32 @@ def _unzipped(path: str | Path) -> bytes:
     with gzip.open(path) as file:
         while part := file.read(PIECE):
             size += len(part)
-            _check_fits(size, "unpacking it")
+            check_fits(size, "unpacking it", "split the file")
             parts.append(part)
     return b"".join(parts)
 
 
-def _open_csv(path: str | Path, kind: str) -> Source:
+def _open_csv(path: str | Path) -> Opened:
     import pyarrow as pa
     from pyarrow import csv
 
-    data = _unzipped(path) if "compressed" in kind else None
+    with open(path, "rb") as file:
+        header = file.readline(HEAD)
+    data = _unzipped(path) if header.startswith(GZIP) else None
     if data is not None:
         if not data:
             raise Refused("the compressed file is empty")
         _refuse_foreign(data[:HEAD])
-    with open(path, "rb") as file:
-        header = file.readline(HEAD) if data is None else data[:HEAD].split(b"\n")[0]
+        header = data[:HEAD].split(b"\n")[0]
     parsing = csv.ParseOptions(delimiter=_delimiter(header), newlines_in_values=True)
 
     def stream() -> Any:
         return pa.OSFile(str(path)) if data is None else pa.BufferReader(data)
 
     with csv.open_csv(stream(), parse_options=parsing) as reader:
-        names = tuple(reader.schema.names)
+        names = reader.schema.names
 
-    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> Data:
         table = csv.read_csv(
             stream(),
             parse_options=parsing,
@@ -183,10 +182,10 @@ def _open_csv(path: str | Path, kind: str) -> Source:
                 quoted_strings_can_be_null=False,
             ),
         )
-        found = _arrow_columns(table, wanted, ids)
-        return found | {name: _as_integers(found[name]) for name in ids}
+        columns = _arrow_columns(table, wanted, ids)
+        return columns | {name: _as_integers(columns[name]) for name in ids}
 
-    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+    return names, read
 
 
 def _as_integers(texts: Any) -> Any:
@@ -204,7 +203,7 @@ def _delimiter(header: bytes) -> str:
     return max(",;\t", key=lambda sign: header.count(sign.encode()))
 
 
-def _arrow_columns(table: pa.Table, wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+def _arrow_columns(table: pa.Table, wanted: Sequence[str], ids: Sequence[str]) -> Data:
     return {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
 
 
@@ -231,9 +230,8 @@ def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
         return column.cast(pa.float64()).to_pandas()
     if kinds.is_date(kind):
         return column.cast(pa.timestamp("ms")).to_pandas()
-    if kinds.is_timestamp(kind) or kinds.is_boolean(kind):
-        return column.to_pandas()
-    if kinds.is_integer(kind) or kinds.is_floating(kind):
+    plain = (kinds.is_timestamp, kinds.is_boolean, kinds.is_integer, kinds.is_floating)
+    if any(is_plain(kind) for is_plain in plain):
         return column.to_pandas()
     if kinds.is_binary(kind):
         raise Refused(f"{name}: bytes that are not text in UTF-8")
@@ -254,7 +252,6 @@ def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
-
     sizes = compute.list_value_length(column).to_numpy()
     if not len(sizes):
         return np.zeros((0, 0))
@@ -268,17 +265,15 @@ def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
 # -------------------------------------------------------------------------------------- .npz
 
 
-def _open_npz(path: str | Path, kind: str) -> Source:
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        names = tuple(archive.files)
-
-    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+def _open_npz(path: str | Path) -> Opened:
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> Data:
         del ids  # arrays have types
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             check_unpacked(archive.zip, wanted)
             return {name: _numpy_column(_entry(archive, name), name) for name in wanted}
 
-    return Source(kind, names, lambda wanted, ids: _guarded(lambda: read(wanted, ids), kind))
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        return list(archive.files), read
 
 
 def _entry(archive: Any, name: str) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from osiris_jax.batch import OUTSIDE, STATIC, TrajectoryBatch, pad_to
+from osiris_jax.batch import STATIC, TrajectoryBatch, pad_to, time_fields
 from osiris_jax.core import memory
 from osiris_jax.core.labels import Labels, compacted, is_text, listed
 
@@ -33,17 +33,16 @@ def concatenate(batches: Sequence[TrajectoryBatch]) -> TrajectoryBatch:
       >>> oj.concatenate([oj.read_log("2023.parquet"), oj.read_log("2024.parquet")])
     """
     batches = _checked(batches)
-    state, action = _join(batches, "state"), _join(batches, "action")
+    joined = {field: _join(batches, field) for field in ("state", "action")}
     longest = max(batch.mask.shape[1] for batch in batches)
     _check_size(batches, longest)
     moved = [
-        pad_to(_renumbered(batch, state.places[i], action.places[i]), longest)
+        pad_to(_renumbered(batch, {field: of.places[i] for field, of in joined.items()}), longest)
         for i, batch in enumerate(batches)
     ]
     arrays = {
         name: jnp.concatenate([getattr(batch, name) for batch in moved])
-        for name, value in vars(moved[0]).items()
-        if name not in (*STATIC, *OUTSIDE) and value is not None
+        for name in time_fields(moved[0])
     }
     first = batches[0]
     groups, truncated = first.groups, first.truncated
@@ -54,10 +53,10 @@ def concatenate(batches: Sequence[TrajectoryBatch]) -> TrajectoryBatch:
     fitted = dict.fromkeys(batch.fitted for batch in batches if batch.fitted is not None)
     return TrajectoryBatch(
         **arrays,
-        num_states=state.number,
-        num_actions=action.number,
-        state_labels=state.labels,
-        action_labels=action.labels,
+        num_states=joined["state"].number,
+        num_actions=joined["action"].number,
+        state_labels=joined["state"].labels,
+        action_labels=joined["action"].labels,
         groups=groups,
         truncated=truncated,
         fitted=" ".join(fitted) or None,
@@ -147,10 +146,10 @@ def _join(batches: Sequence[TrajectoryBatch], field: str) -> _Joined:
 
 
 def _renumbered(
-    batch: TrajectoryBatch, states: np.ndarray | None, actions: np.ndarray | None
+    batch: TrajectoryBatch, places_of: Mapping[str, np.ndarray | None]
 ) -> TrajectoryBatch:
     changes = {}
-    for field, places in (("state", states), ("action", actions)):
+    for field, places in places_of.items():
         ids = getattr(batch, field)
         if places is not None and ids is not None:
             # padded cells may hold anything
@@ -161,10 +160,10 @@ def _renumbered(
 
 def _check_size(batches: Sequence[TrajectoryBatch], steps: int) -> None:
     number = sum(len(batch.mask) for batch in batches)
-    per_cell = 0
-    for name, value in vars(batches[0]).items():
-        if name not in (*STATIC, *OUTSIDE) and value is not None:
-            per_cell += value.dtype.itemsize * int(np.prod(value.shape[2:]))
+    per_cell = sum(
+        field.dtype.itemsize * int(np.prod(field.shape[2:]))
+        for field in time_fields(batches[0]).values()
+    )
     memory.check_fits(
         number * steps * per_cell,
         f"batches: {number} trajectories, padded to the longest ({steps} steps),",

@@ -121,14 +121,16 @@ def load_log(
         ids = [n for field in ("episode", *INTEGER_FIELDS) for n in as_tuple(chosen.get(field, ()))]
         data = source.read([name for of in chosen.values() for name in as_tuple(of)], ids)
         chosen = _without_odd_flags(chosen, columns or {}, data, note)
-        padded = source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2
-        read = _padded if padded else _long
-        log = read(source, chosen, data, sizes | ({} if padded else {"bucket": bucket}), note)
-        log = dataclasses.replace(log, labels=_labels(log.batch, note))
+        if source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2:
+            batch, episodes = from_arrays(**_padded(chosen, data), **sizes), ()
+        else:
+            chosen = {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
+            batch, episodes = _long(source, chosen, data, sizes | {"bucket": bucket}, note)
+        labels = _labels(batch, note)
     except ValueError as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
-    batch = with_given_policies(log.batch, target, behavior, epsilons, note)
-    return dataclasses.replace(log, batch=batch, notes=tuple(notes))
+    batch = with_given_policies(batch, target, behavior, epsilons, note)
+    return Log(batch, chosen, labels, tuple(episodes), tuple(notes))
 
 
 def _require(source: Source, chosen: Mapping[str, Any], field: str) -> None:
@@ -139,57 +141,46 @@ def _require(source: Source, chosen: Mapping[str, Any], field: str) -> None:
         )
 
 
-def _padded(
-    source: Source, chosen: Mapping[str, Any], data: Mapping[str, Any], options: dict, note: Say
-) -> Log:
+def _padded(chosen: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The arrays of `from_arrays`."""
-    del source, note
-    arrays = {
+    return {
         field: np.asarray(data[of])
         for field, of in chosen.items()
         if isinstance(of, str) and field not in ("episode", "step")
     }
-    return Log(from_arrays(**arrays, **options), chosen, {}, (), ())
 
 
 def _long(
     source: Source, chosen: Mapping[str, Any], data: Mapping[str, Any], options: dict, note: Say
-) -> Log:
-    """One entry per row in every column."""
-    chosen = {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
+) -> tuple[TrajectoryBatch, Any]:
+    """The batch and its episodes' names, from one entry per row in every column."""
     _require(source, chosen, "episode")
     _require(source, chosen, "action")
     _check_lengths(chosen, data)
     fields: dict[str, np.ndarray] = {}
     for field, of in chosen.items():
         if field in WIDE_FIELDS:
-            fields[field] = _matrix([data[name] for name in as_tuple(of)], of)
-        elif field in (*INTEGER_FIELDS, *FLAG_FIELDS):
-            fields[field] = numbers(_column(data, of))
+            fields[field] = _matrix(data, of)
         elif field not in ("episode", "step"):
-            fields[field] = _numeric(_column(data, of))
+            is_number = field not in (*INTEGER_FIELDS, *FLAG_FIELDS)
+            fields[field] = numbers(_column(data, of), parse=is_number)
     episode = _column(data, chosen["episode"])
     if len(episode) and episode.is_unique and len(episode) > 1:
         note(f"episode: every value of {chosen['episode']} is different, so each episode is a step")
-    batch, episodes = rows_to_batch(
-        episode,
-        _step(episode, data, chosen, note),
-        fields,
-        name=lambda field: _called(field, chosen),
-        **options,
+    step = _step(episode, data, chosen, note)
+    return rows_to_batch(
+        episode, step, fields, name=lambda field: _called(field, chosen), **options
     )
-    return Log(batch, chosen, {}, tuple(episodes), ())
 
 
 def _labels(batch: TrajectoryBatch, note: Say) -> dict[str, tuple[Any, ...]]:
     """What the file calls states and actions where ids are others; and a note of each."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for field, labels in (("state", batch.state_labels), ("action", batch.action_labels)):
-        if labels is not None:
-            found[field] = labels
-            what = "labels" if is_text(labels) else "sparse ids"
-            note(f"{field}: {len(labels)} {what} became ids in sorted order: {shown(labels)}")
-    return found
+    both = {"state": batch.state_labels, "action": batch.action_labels}
+    renamed = {field: labels for field, labels in both.items() if labels is not None}
+    for field, labels in renamed.items():
+        what = "labels" if is_text(labels) else "sparse ids"
+        note(f"{field}: {len(labels)} {what} became ids in sorted order: {shown(labels)}")
+    return renamed
 
 
 def _without_odd_flags(
@@ -231,39 +222,13 @@ def _check_lengths(chosen: Mapping[str, Any], data: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}: {size} where {chosen['reward']} has {rows}")
 
 
-def _numeric(series: Any) -> np.ndarray:
-    """Numbers; text that is a number becomes one, other text stays, to be named by the checks."""
-    import pandas as pd
-
-    if not isinstance(series.dtype, pd.CategoricalDtype):
-        return numbers(series)
-    texts = series.cat.categories
-    values = np.append(_parsed(texts), np.nan)
-    codes = series.cat.codes.to_numpy()
-    odd = np.isnan(values[codes]) & (codes >= 0)
-    column = values[codes]
-    if odd.any():
-        column = column.astype(object)
-        column[odd] = texts.to_numpy(dtype=object)[codes[odd]]
-    return column
-
-
-def _parsed(texts: Any) -> np.ndarray:
-    """The numbers that the texts are, NaN for the others."""
-    import pandas as pd
-
-    return np.asarray(pd.to_numeric(texts, errors="coerce"), np.float64)
-
-
-def _matrix(parts: list[Any], of: str | tuple[str, ...]) -> np.ndarray:
-    if isinstance(of, str) and np.ndim(parts[0]) > 1:
-        if np.ndim(parts[0]) != 2:
-            raise ValueError(f"{of}: expected a vector per row, got shape {np.shape(parts[0])}")
-        return np.asarray(parts[0])
-    for name, part in zip(as_tuple(of), parts, strict=True):
-        if np.ndim(part) != 1:
-            raise ValueError(f"{name}: expected one value per row, got shape {np.shape(part)}")
-    return np.stack([_numeric(part) for part in parts], axis=1)
+def _matrix(data: Mapping[str, Any], of: str | tuple[str, ...]) -> np.ndarray:
+    """[row, dim], of one column of vectors or of several columns."""
+    if isinstance(of, str) and np.ndim(data[of]) > 1:
+        if np.ndim(data[of]) != 2:
+            raise ValueError(f"{of}: expected a vector per row, got shape {np.shape(data[of])}")
+        return np.asarray(data[of])
+    return np.stack([numbers(_column(data, name), parse=True) for name in as_tuple(of)], axis=1)
 
 
 def _step(episode: Any, data: Mapping[str, Any], chosen: Mapping[str, Any], note: Say) -> Any:
@@ -273,7 +238,7 @@ def _step(episode: Any, data: Mapping[str, Any], chosen: Mapping[str, Any], note
     if "step" in chosen:
         step = _column(data, chosen["step"])
         if step.dtype.kind != "M":
-            return pd.Series(_numeric(step))
+            return pd.Series(numbers(step, parse=True))
         for row in np.flatnonzero(step.isna()):
             raise ValueError(f"{_called('step', chosen)}: missing at row {row}")
         note(f"step: the order of the times in {chosen['step']} within each episode")

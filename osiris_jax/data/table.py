@@ -137,8 +137,8 @@ def rows_to_batch(
     columns = Columns(
         {field: column[order] for field, column in fields.items()},
         np.bincount(trajectory),
+        name,
         lambda index: f"{label_of(sorted_trajectory[index])}, step {sorted_step[index]}",
-        name=name,
     )
     _check_steps(columns, sorted_trajectory, sorted_step)
     return to_batch(columns, **options), pd.Index(episodes)
@@ -159,13 +159,25 @@ def _listed(table: pd.DataFrame) -> str:
     return listed([printable(name) for name in table.columns])
 
 
-def numbers(series: Any) -> np.ndarray:
-    """The column as NumPy numbers, pandas' missing values as NaN; text stays text."""
+def numbers(series: Any, *, parse: bool = False) -> np.ndarray:
+    """The column as NumPy numbers, pandas' missing values as NaN; text stays text.
+
+    Where texts are parsed, categories that are written as numbers are become numbers; others stay
+    text, to be named by the checks.
+    """
+    import pandas as pd
+
     categories = getattr(series.dtype, "categories", None)
-    if categories is not None and categories.dtype.kind in "fiu" and _exact(categories):
+    if categories is not None and (parse or _exact(categories)):
         # by code: one entry after another would take a second for a million
-        values = np.append(categories.to_numpy(dtype=np.float64), np.nan)
-        return values[series.cat.codes.to_numpy()]
+        values = np.asarray(pd.to_numeric(categories, errors="coerce"), np.float64)
+        codes = series.cat.codes.to_numpy()
+        column = np.append(values, np.nan)[codes]
+        odd = np.isnan(column) & (codes >= 0)
+        if odd.any():
+            column = column.astype(object)
+            column[odd] = categories.to_numpy(dtype=object)[codes[odd]]
+        return column
     if series.dtype.kind in "fiub":
         if series.hasnans:
             return series.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -174,11 +186,14 @@ def numbers(series: Any) -> np.ndarray:
 
 
 def _exact(categories: Any) -> bool:
-    return categories.dtype.kind == "f" or not len(categories) or categories.max() < 2**53
+    """Whether the categories are numbers that floats can tell apart."""
+    if categories.dtype.kind in "iu":
+        return not len(categories) or categories.max() < 2**53
+    return categories.dtype.kind == "f"
 
 
 def _steps(series: Any, place: Place, name: Callable[[str], str]) -> np.ndarray:
-    columns = Columns({"step": numbers(series)}, np.array([len(series)]), place, name)
+    columns = Columns({"step": numbers(series)}, np.array([len(series)]), name, place)
     step = check_numbers(columns, "step")
     if step.dtype.kind == "f":
         whole = (np.abs(step) < 2**53) & (step == np.floor(step))

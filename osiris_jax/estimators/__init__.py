@@ -2,60 +2,71 @@
 
 Every function takes `(batch, log_ratio, *, discount, **options)` and returns a scalar. The
 log-ratios are an argument of their own so that any estimator can be given some of them set to
-zero: that is OSIRIS. To add one, write the function and add its line here.
+zero: that is OSIRIS. To add one, write the function and add its entry here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from osiris_jax.core.compiled import watched
+from osiris_jax.core.registry import Registry
+from osiris_jax.estimators import counted
 from osiris_jax.estimators.conditional import rcis
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
+from osiris_jax.estimators.entry import RATIOS, Estimator
 from osiris_jax.estimators.incremental import incris
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
 from osiris_jax.estimators.per_decision import cwpdis, pdis
-from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, wis
-
-ESTIMATORS: dict[str, Callable[..., Any]] = watched(
-    {
-        "mc": mc,
-        "is": importance_sampling,
-        "wis": wis,
-        "pdis": pdis,
-        "cwpdis": cwpdis,
-        "phwis": phwis,
-        "incris": incris,
-        "mis": mis,
-        "rcis": rcis,
-        "dr": dr,
-        "wdr": wdr,
-        "dm": dm,
-        "stepwise": stepwise,
-        "stepwise-dr": stepwise_dr,
-    }
+from osiris_jax.estimators.trajectory import (
+    importance_sampling,
+    is_of_weights,
+    mc,
+    phwis,
+    phwis_of_weights,
+    wis,
+    wis_of_weights,
 )
-_AS_DEFINED = dict(ESTIMATORS)
 
-WITHOUT_RATIOS = ("mc", "dm")
+_FITTED = ("reward", "mask", "state", "action", "target_probs")
+_CORRECTED = (*_FITTED, "log_ratio")
+
+ESTIMATORS: Registry[Estimator] = Registry(
+    Estimator,
+    {
+        "mc": Estimator(mc, ("reward", "mask"), mean_of_terms=True, of_counts=counted.MC),
+        "is": Estimator(
+            importance_sampling,
+            normalised=False,
+            per_decision=False,
+            mean_of_terms=True,
+            of_weights=is_of_weights,
+            of_counts=counted.IS,
+        ),
+        "wis": Estimator(wis, per_decision=False, of_weights=wis_of_weights, of_counts=counted.WIS),
+        "pdis": Estimator(
+            pdis,
+            normalised=False,
+            per_decision=True,
+            mean_of_terms=True,
+            of_counts=counted.PDIS,
+        ),
+        "cwpdis": Estimator(cwpdis, per_decision=True, of_counts=counted.CWPDIS),
+        "phwis": Estimator(
+            phwis, per_decision=False, of_weights=phwis_of_weights, of_counts=counted.PHWIS
+        ),
+        "incris": Estimator(incris),
+        "mis": Estimator(mis, (*RATIOS, "state")),
+        "rcis": Estimator(rcis),
+        "dr": Estimator(dr, _CORRECTED, per_decision=True),
+        "wdr": Estimator(wdr, _CORRECTED, per_decision=True),
+        "dm": Estimator(dm, _FITTED, may_omit=False),
+        "stepwise": Estimator(stepwise),
+        "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
+    },
+)
 
 OMISSION_PREFIX = "osiris-"
 OMISSION_SHORT = {"osiris": "osiris-is", "osirwis": "osiris-wis"}
-
-
-def function_of(estimator: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The estimator of this name, or the function given in place of one."""
-    return ESTIMATORS[estimator] if isinstance(estimator, str) else estimator
-
-
-def name_of(estimator: str | Callable[..., Any]) -> str:
-    """What to call it in a message."""
-    return estimator if isinstance(estimator, str) else getattr(estimator, "__name__", "function")
-
-
-def as_defined(estimator: str | Callable[..., Any]) -> bool:
-    """Whether the name stands for what this package defines, and not for what a user put there."""
-    return isinstance(estimator, str) and ESTIMATORS[estimator] is _AS_DEFINED.get(estimator)
 
 
 def names_of(estimators: Any) -> tuple[str, ...]:
@@ -87,9 +98,9 @@ def parse_name(name: Any) -> tuple[str, bool]:
             f"{OMISSION_PREFIX}<name>, and {' and '.join(OMISSION_SHORT)}"
         )
     omits = long != plain
-    if omits and plain == "dm":
-        raise ValueError("estimator: `dm` uses no ratios, so there is no `osiris-dm`")
+    if omits and not ESTIMATORS[plain].may_omit:
+        raise ValueError(f"estimator: `{plain}` uses no ratios, so there is no `{long}`")
     return plain, omits
 
 
-__all__ = ["ESTIMATORS", "as_defined", "function_of", "name_of", "names_of", "parse_name"]
+__all__ = ["ESTIMATORS", "Estimator", "names_of", "parse_name"]

@@ -114,6 +114,3 @@ def phwis_of_weights(
 
 def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(share > 0, share * value, 0))
-
-
-OF_WEIGHTS = {importance_sampling: is_of_weights, wis: wis_of_weights, phwis: phwis_of_weights}

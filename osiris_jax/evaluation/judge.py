@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.core import masked
 from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
 from osiris_jax.inference import Estimated
-from osiris_jax.inference.diagnostics import Omission, omission_diagnostics
+from osiris_jax.inference.diagnostics import Kept, Omission, omission_of
+from osiris_jax.inference.exact import log_weights_of
 from osiris_jax.inference.propensities import Propensities, check_propensities
 from osiris_jax.inference.weights import (
     CAREFUL,
@@ -30,17 +29,14 @@ from osiris_jax.inference.weights import (
     weight_diagnostics,
 )
 from osiris_jax.pipeline import compose, selection
-from osiris_jax.pipeline.estimate import METHODS as CHOOSERS
 from osiris_jax.pipeline.estimate import choose_level
+from osiris_jax.pipeline.spec import METHODS as CHOOSERS
+from osiris_jax.pipeline.spec import Composition, make_spec
 from osiris_jax.relevance import THRESHOLDS
 
-BY_TRAJECTORY = ("is", "wis", "phwis")
-PER_DECISION = ("pdis", "cwpdis", "dr", "wdr")
 UNDEFINED_SHARE = 0.05
-WITHOUT_WEIGHTS = {
-    "mc": "no ratios are used: this is the value of the behaviour policy",
-    "dm": "no ratios are used: it stands and falls with the fitted model",
-}
+OF_BEHAVIOR = "no ratios are used: this is the value of the behaviour policy"
+OF_MODEL = "no ratios are used: it stands and falls with the fitted model"
 OTHER_WEIGHTS = "its weights are not those of whole trajectories, and are not judged"
 
 
@@ -113,6 +109,7 @@ class Judged(NamedTuple):
 
     rows: tuple[Row, ...]
     omissions: dict[str, Omission]
+    curve: KeptAt | None
     support: Support | None
     propensities: Propensities | None
     log_weights: np.ndarray
@@ -125,11 +122,11 @@ def judge(
     choices: Mapping[str, selection.Choice | None],
 ) -> Judged:
     """Every estimate with the weights that it uses and what they are worth."""
-    lengths, supported = np.asarray(batch.lengths), support(batch)
+    lengths, supported = np.asarray(batch.mask).sum(-1), support(batch)
     everything = np.zeros(len(lengths))
     if batch.log_ratio is not None:
-        everything = np.asarray(_log_weights(batch.log_ratio, batch.mask), np.float64)
-    omissions = _omissions(batch, asked, list(found), choices)
+        everything = log_weights_of(batch)
+    omissions, curve = _omissions(batch, asked, list(found), choices)
     propensities = check_propensities(batch)
     of_log = {
         "supported": supported,
@@ -142,7 +139,7 @@ def judge(
         level, chosen = level_of(asked, choices.get(label)) if omits else (None, False)
         omission = omissions.get(label)
         weights, before, warnings = None, None, [] if omission is None else omission.warnings()
-        if plain_name in (*BY_TRAJECTORY, *PER_DECISION):
+        if ESTIMATORS[plain_name].per_decision is not None:
             used = (everything, lengths)
             clip = asked.options_of(ESTIMATORS[plain_name]).get("clip")
             if omission is not None or clip is not None:
@@ -173,7 +170,7 @@ def judge(
                 reasons=reasons,
             )
         )
-    return Judged(tuple(rows), omissions, supported, propensities, everything)
+    return Judged(tuple(rows), omissions, curve, supported, propensities, everything)
 
 
 def cut_off_share(batch: TrajectoryBatch) -> float | None:
@@ -182,22 +179,44 @@ def cut_off_share(batch: TrajectoryBatch) -> float | None:
     return None if truncated is None else float(np.mean(np.asarray(truncated)))
 
 
+class KeptAt(NamedTuple):
+    """What relevance keeps at the levels of a curve, the last of which is the one used."""
+
+    estimator: str
+    levels: np.ndarray
+    kept: Kept
+
+
 def _omissions(
     batch: TrajectoryBatch,
     asked: Asked,
     labels: Sequence[str],
     choices: Mapping[str, selection.Choice | None],
-) -> dict[str, Omission]:
-    """Estimator -> what its omission does, for those that omit by state; once for each level."""
-    found: dict[str, Omission] = {}
+) -> tuple[dict[str, Omission], KeptAt | None]:
+    """Estimator -> what its omission does, once for each level; and what the curve's keeps."""
+    omitting = [label for label in labels if parse_name(label)[1]]
+    drawn, curve = of_curve(omitting), None
+    omissions: dict[str, Omission] = {}
     at: dict[float, Omission] = {}
-    for label in labels:
-        plain_name, omits = parse_name(label)
-        level = level_of(asked, choices.get(label))[0] if omits else None
-        if level is not None and not compose.is_by_lag(plain_name):
-            at[level] = at[level] if level in at else _omission(batch, asked, level)
-            found[label] = at[level]
-    return found
+    for label in sorted(omitting, key=lambda label: label not in drawn):
+        level = level_of(asked, choices.get(label))[0]
+        if level is None or compose.is_by_lag(parse_name(label)[0]):
+            continue
+        if label in drawn:
+            levels = _levels_beside(asked, choices.get(label), level)
+            at[level], kept = _omission(batch, asked, level, levels)
+            curve = KeptAt(label, levels, kept)
+        elif level not in at:
+            at[level], _ = _omission(batch, asked, level)
+        omissions[label] = at[level]
+    return {label: omissions[label] for label in labels if label in omissions}, curve
+
+
+def _levels_beside(asked: Asked, choice: selection.Choice | None, level: float) -> np.ndarray:
+    """The levels to choose among, and after them the one used."""
+    usual = selection.THRESHOLDS if asked.parameter == "threshold" else selection.ALPHAS
+    levels = np.array(usual if choice is None else [decimal(x) for x in np.asarray(choice.levels)])
+    return np.append(levels[~np.isclose(levels, level, rtol=1e-6, atol=0)], level)
 
 
 def _clipped(log_weights: np.ndarray, clip: float | None) -> np.ndarray:
@@ -216,20 +235,20 @@ def level_of(asked: Asked, choice: selection.Choice | None) -> tuple[float | Non
     return None if choice is None else decimal(choice.level), True
 
 
-def _omission(batch: TrajectoryBatch, asked: Asked, level: float) -> Omission:
-    test = compose.test_for("is", asked.relevance)
-    return omission_diagnostics(
+def _omission(
+    batch: TrajectoryBatch, asked: Asked, level: float, levels: Any = ()
+) -> tuple[Omission, Kept]:
+    composition = Composition.of("is", asked.relevance)
+    own = asked.options_of(*composition.functions[1:], omission=("max_kept",))
+    settings = asked.common | own | {asked.parameter: level}
+    return omission_of(
         batch,
-        asked.relevance,
+        make_spec(batch, composition, settings),
+        asked.common["key"],
         confidence=asked.sampling["confidence"],
         resamples=asked.sampling["resamples"],
-        **{asked.parameter: level},
-        **asked.common,
-        **asked.options_of(test, omission=("max_kept",)),
+        levels=levels,
     )
-
-
-_log_weights = jax.jit(masked.log_weights)
 
 
 def _of_estimate(estimated: Estimated) -> list[Verdict]:
@@ -259,7 +278,9 @@ def _of_nothing_kept(omission: Omission | None, before: Weights | None) -> list[
 
 
 def _without_weights(plain_name: str, doubts: Sequence[Verdict]) -> tuple[str, tuple[Verdict, ...]]:
-    reason = Verdict(NOT_JUDGED, WITHOUT_WEIGHTS.get(plain_name, OTHER_WEIGHTS))
+    entry = ESTIMATORS[plain_name]
+    of_no_ratios = OF_BEHAVIOR if entry.may_omit else OF_MODEL
+    reason = Verdict(NOT_JUDGED, OTHER_WEIGHTS if entry.reads_ratios else of_no_ratios)
     return (overall(doubts) if doubts else NOT_JUDGED, (*doubts, reason))
 
 

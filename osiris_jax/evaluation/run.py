@@ -12,8 +12,8 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.core.labels import shown
 from osiris_jax.core.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
-from osiris_jax.estimators import names_of, parse_name
-from osiris_jax.evaluation.judge import PER_DECISION, Asked, choices_of, graver, judge
+from osiris_jax.estimators import ESTIMATORS, names_of, parse_name
+from osiris_jax.evaluation.judge import Asked, choices_of, graver, judge
 from osiris_jax.evaluation.levels import by_level
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
 from osiris_jax.inference import Estimated, Sample
@@ -24,10 +24,10 @@ from osiris_jax.inference.run import (
     Progress,
     check_numbers,
     of_shared_shape,
-    plan_all,
+    specs_to_resample,
     with_intervals,
 )
-from osiris_jax.pipeline.estimate import Plan, check_batch
+from osiris_jax.pipeline.spec import Spec, check_batch
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
 BEHAVIOR = "behavior"
@@ -110,7 +110,7 @@ def evaluate(
     found = _estimated(batch, asked, progress, notes)
     choices = choices_of(batch, asked)
     judged = judge(batch, asked, found, choices)
-    states, curve = by_level(batch, asked, judged.rows, choices)
+    states, curve = by_level(batch, asked, judged, choices)
     compared, differences = (), ()
     if other is not None:
         again = _estimated(other, asked, progress, [])
@@ -174,21 +174,21 @@ def _estimated(
 ) -> dict[str, Estimated]:
     """Estimates and intervals; estimators with the same methods are computed together."""
     batch = of_shared_shape(batch, asked.options, asked.relevance)
-    plans = _plans(batch, asked)
+    specs = _specs(batch, asked)
     groups: dict[tuple[str, ...], list[str]] = {}
     least = float((asked.bounds["return_bounds"] or (0.0,))[0])
-    for label, plan in plans.items():
-        refused = {name: refusal(name, plan, least) for name in asked.methods}
+    for label, spec in specs.items():
+        refused = {name: refusal(name, spec, least) for name in asked.methods}
         notes += [f"{label} has no interval by {k}: {why}." for k, why in refused.items() if why]
         groups.setdefault(tuple(k for k, why in refused.items() if not why), []).append(label)
     found: dict[str, Estimated] = {}
     for methods, labels in groups.items():
         if not methods:
-            reason = refusal(asked.methods[0], plans[labels[0]], least)
+            reason = refusal(asked.methods[0], specs[labels[0]], least)
             raise ValueError(f"methods: none is available for `{labels[0]}`: {reason}")
         found |= with_intervals(
             batch,
-            {label: plans[label] for label in labels},
+            {label: specs[label] for label in labels},
             methods,
             key=asked.common["key"],
             discount=asked.common["discount"],
@@ -199,17 +199,18 @@ def _estimated(
     return {label: found[label] for label in asked.labels}
 
 
-def _plans(batch: TrajectoryBatch, asked: Asked) -> dict[str, Plan]:
+def _specs(batch: TrajectoryBatch, asked: Asked) -> dict[str, Spec]:
     level = {"alpha": asked.alpha, "threshold": asked.threshold}
-    return plan_all(batch, asked.labels, asked.relevance, level | asked.common, asked.options)
+    settings = level | asked.common | asked.options
+    return specs_to_resample(batch, asked.labels, asked.relevance, settings)
 
 
 def _refuse_idle(batch: TrajectoryBatch, asked: Asked) -> None:
     """Raises a ValueError for an argument that nothing in the evaluation would use."""
-    plans = _plans(batch, asked)
-    omits = any(plan.names["relevance"] is not None for plan in plans.values())
+    specs = _specs(batch, asked)
+    omits = any(spec.test is not None for spec in specs.values())
     resamples = None if omits else asked.sampling["resamples"]  # an omission's bias is resampled
-    refuse_idle({"resamples": resamples, **asked.bounds}, asked.methods, plans)
+    refuse_idle({"resamples": resamples, **asked.bounds}, asked.methods, specs)
 
 
 def _differences(
@@ -264,7 +265,7 @@ def _notes(asked: Asked) -> list[str]:
     omits = any(omits for _, omits in names)
     wanted = {
         "bca": omits and {"bca", "percentile"} <= {*asked.methods},
-        "per-decision": any(name in PER_DECISION for name, _ in names),
+        "per-decision": any(ESTIMATORS[name].per_decision for name, _ in names),
         "mc": ("mc", False) in names,
     }
     return [NOTES[name] for name, applies in wanted.items() if applies]

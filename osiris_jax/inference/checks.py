@@ -14,9 +14,9 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import given
-from osiris_jax.estimators import as_defined
-from osiris_jax.inference.methods import INTERVALS, LINEAR, MEANS, NEEDS
-from osiris_jax.pipeline.estimate import Plan
+from osiris_jax.estimators import ESTIMATORS, Estimator
+from osiris_jax.inference.methods import INTERVALS, NEEDS
+from osiris_jax.pipeline.spec import Spec
 
 SLACK = 1e-5
 GUARANTEED = ("bernstein", "hoeffding", "hcope")
@@ -33,38 +33,43 @@ def check_methods(methods: Any) -> tuple[str, ...]:
     return names
 
 
-def refusal(method: str, plan: Plan, discounted_from: float = 0.0) -> str | None:
+def refusal(method: str, spec: Spec, discounted_from: float = 0.0) -> str | None:
     """Why the method has no interval for this estimator; None where it has one.
 
     Args:
       discounted_from: the smallest return that there can be, as far as it is known.
     """
-    estimator = plan.names["estimator"] or ""
     if "terms" not in NEEDS[method]:
         return None
-    if plan.names["relevance"] is not None:
+    if spec.test is not None:
         return (
             "after omission terms are not independent, for all data choose what is kept; "
             "use percentile or bca"
         )
-    allowed = LINEAR if method == "t" else MEANS
-    if estimator in allowed and not as_defined(estimator):
-        return f"`{estimator}` was redefined, so its terms are not known; use percentile or bca"
-    if estimator not in allowed:
+    allowed = [name for name, entry in ESTIMATORS.items() if entry.mean_of_terms]
+    if method == "t":
+        allowed += [name for name in ESTIMATORS if name not in allowed and _is_linear(name)]
+    if spec.estimator.name not in allowed:
         return f"only {', '.join(allowed)} are means of independent terms; use percentile or bca"
-    if method in GUARANTEED and plan.arguments[2].keywords.get("clip") is not None:
+    if method in GUARANTEED and spec.for_estimator.keywords.get("clip") is not None:
         return "a guarantee for clipped weights would be of another value; leave out `clip`"
-    if method == "hcope" and estimator == "pdis" and discounted_from < 0:
+    if method == "hcope" and spec.estimator.per_decision and discounted_from < 0:
         return "it needs rewards that are never negative; use `is`, which is shifted"
     return None
 
 
+def _is_linear(name: str) -> bool:
+    """Whether its linear part has terms."""
+    counted = ESTIMATORS[name].of_counts
+    return counted is not None and counted.terms is not None
+
+
 def check_method(
-    method: str, label: str, plan: Plan, weight_bound: Any, return_bounds: Any
+    method: str, label: str, spec: Spec, weight_bound: Any, return_bounds: Any
 ) -> None:
     """Raises a ValueError that names what the method lacks for this estimator."""
     least = 0.0 if return_bounds is None else float(return_bounds[0])
-    reason = refusal(method, plan, least)
+    reason = refusal(method, spec, least)
     if reason is not None:
         raise ValueError(f"methods: `{method}` is not available for `{label}`: {reason}")
     if "return_bounds" in NEEDS[method] and return_bounds is None:
@@ -75,7 +80,7 @@ def check_method(
     ends = (return_bounds or (0, 0))[: 1 if method == "hcope" else 2]
     if "return_bounds" in NEEDS[method] and not np.isfinite(ends).all():
         raise ValueError(f"return_bounds: `{method}` needs finite bounds, got {return_bounds!r}")
-    weighs = plan.names["estimator"] != "mc"
+    weighs = spec.estimator.reads_ratios
     if "weight_bound" in NEEDS[method] and weighs and weight_bound is None:
         raise ValueError(
             f"weight_bound: `{method}` needs the largest weight possible, known from elsewhere "
@@ -83,9 +88,11 @@ def check_method(
         )
 
 
-def refuse_idle(settings: Mapping[str, Any], methods: Sequence[str], plans: Any) -> None:
+def refuse_idle(
+    settings: Mapping[str, Any], methods: Sequence[str], specs: Mapping[str, Spec]
+) -> None:
     """Raises a ValueError for a number that no method would use."""
-    weighs = any(plan.names["estimator"] != "mc" for plan in plans.values())
+    weighs = any(spec.estimator.reads_ratios for spec in specs.values())
     for name, need, used in (
         ("resamples", "resampled", True),
         ("weight_bound", "weight_bound", weighs),
@@ -113,21 +120,26 @@ def _number(x: Any) -> bool:
 
 
 def check_data(
-    batch: TrajectoryBatch, estimator: str, discount: Any, weight_bound: Any, return_bounds: Any
+    batch: TrajectoryBatch,
+    estimator: Estimator,
+    discount: Any,
+    weight_bound: Any,
+    return_bounds: Any,
 ) -> None:
     """Raises a ValueError where the data go beyond the bounds that were claimed."""
-    found = jax.tree.map(float, _extremes(batch, jnp.asarray(discount, batch.dtype)))
-    low, high = found["parts" if estimator == "pdis" else "returns"]
-    heaviest = found["weights" if estimator == "pdis" else "weight"]
+    extremes = jax.tree.map(float, _extremes(batch, jnp.asarray(discount, batch.dtype)))
+    low, high = extremes["parts" if estimator.per_decision else "returns"]
+    heaviest = extremes["weights" if estimator.per_decision else "weight"]
     if return_bounds is not None:
         slack = SLACK * max(abs(low), abs(high))
         for end in (low, high):
             if not return_bounds[0] - slack <= end <= return_bounds[1] + slack:
-                kind = "sum of rewards of one sign" if estimator == "pdis" else "return"
+                kind = "sum of rewards of one sign" if estimator.per_decision else "return"
                 raise ValueError(
                     f"return_bounds: the data have a {kind} of {end:.6g}, beyond {return_bounds}"
                 )
-    if estimator != "mc" and weight_bound is not None and heaviest > weight_bound * (1 + SLACK):
+    above = weight_bound is not None and heaviest > weight_bound * (1 + SLACK)
+    if estimator.reads_ratios and above:
         raise ValueError(f"weight_bound: the data have a weight of {heaviest:.6g}, above it")
 
 

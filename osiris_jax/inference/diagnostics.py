@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +13,10 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import compiled
-from osiris_jax.core.options import ALPHA, DDOF, WEIGHTING, Options, bind, refuse_unknown, traced
+from osiris_jax.core.options import ALPHA, DDOF, WEIGHTING, refuse_unknown, traced
 from osiris_jax.pipeline import compose
-from osiris_jax.pipeline.estimate import DEFAULT_RELEVANCE, check_batch
-from osiris_jax.pipeline.uses import Use, refuse_idle
-from osiris_jax.relevance import THRESHOLDS, omit
+from osiris_jax.pipeline.estimate import DEFAULT_RELEVANCE
+from osiris_jax.pipeline.spec import Composition, Spec, check_batch, make_spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,69 +108,87 @@ def omission_diagnostics(
     Example:
       >>> print(oj.omission_diagnostics(batch, "welch", alpha=0.05))
     """
-    function = compose.test_for("is", relevance)
+    composition = Composition.of("is", relevance)
     check_batch(batch)
-    refuse_unknown(options, [function])
-    of_omission = {"alpha": alpha, "threshold": threshold, "weighting": weighting, "ddof": ddof}
-    refuse_idle(of_omission, [Use("is", relevance, None)])
+    refuse_unknown(options, composition.functions[1:])
     if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
         raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
     if not isinstance(resamples, int | np.integer) or resamples < 2:
         raise ValueError(f"resamples: expected a whole number, 2 or more, got {resamples!r}")
-    key = random.key(0) if key is None else key
-    test_key, draw_key = random.split(traced("key", key, batch.dtype))
-    common = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": test_key}
-    level, name = alpha, "alpha"
-    if relevance in THRESHOLDS:
-        level, name = THRESHOLDS[relevance] if threshold is None else threshold, "threshold"
-    if np.ndim(level) > 0:
-        raise ValueError(f"{name}: expected one number, got {level!r}")
-    keep, states, log_weights, covariance, drawn = _omission(
-        batch,
-        traced(name, level, batch.dtype),
-        None if max_kept is None else traced("max_kept", max_kept, batch.dtype),
-        traced("discount", discount, batch.dtype),
-        draw_key,
-        bind(function, common | options, batch.dtype),
-        relevance=relevance,
-        resamples=int(resamples),
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    settings = {"alpha": alpha, "threshold": threshold, "max_kept": max_kept, "key": key}
+    settings |= {"discount": discount, "weighting": weighting, "ddof": ddof}
+    spec = make_spec(batch, composition, settings | options)
+    if spec.levels.ndim:
+        level = composition.test.level_name if composition.test else "alpha"
+        raise ValueError(f"{level}: expected one number, got {settings[level]!r}")
+    return omission_of(batch, spec, key, confidence=confidence, resamples=resamples)[0]
+
+
+class Kept(NamedTuple):
+    """What relevance keeps.
+
+    Attributes:
+      evidence: of every state, or step.
+      states: the map at the level used.
+      shares: [level] of all ratios, those kept at other levels.
+    """
+
+    evidence: Any
+    states: Any
+    shares: np.ndarray
+
+
+def omission_of(
+    batch: TrajectoryBatch,
+    spec: Spec,
+    key: Array,
+    *,
+    confidence: float,
+    resamples: int,
+    levels: Any = (),
+) -> tuple[Omission, Kept]:
+    """`omission_diagnostics` of a specification, and what is kept at these levels."""
+    steps, kept, log_weights, covariance, drawn = _omission(
+        batch, spec, key, np.asarray(levels, batch.dtype), resamples=int(resamples)
     )
-    kept = np.asarray(keep).sum(1)
-    lengths = np.asarray(batch.mask).sum(-1)
+    effective_lengths, lengths = np.asarray(steps).sum(1), np.asarray(batch.mask).sum(-1)
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.asarray(drawn, np.float64), [tail, 1 - tail])
-    return Omission(
+    by_state = isinstance(kept.states, Array) and kept.states.ndim == 1
+    omission = Omission(
         lengths=lengths,
-        effective_lengths=kept,
+        effective_lengths=effective_lengths,
         log_weights=np.asarray(log_weights),
-        share_kept=float(kept.sum() / lengths.sum()),
-        states_kept=None if states is None else np.asarray(states),
+        share_kept=float(effective_lengths.sum() / lengths.sum()),
+        states_kept=np.asarray(kept.states) if by_state else None,
         covariance=float(covariance),
         interval=(float(low), float(high)),
         confidence=confidence,
     )
+    return omission, kept._replace(shares=np.asarray(kept.shares, np.float64))
 
 
-@compiled(static_argnames=("relevance", "resamples"))
+@compiled(static_argnames="resamples")
 def _omission(
     batch: TrajectoryBatch,
-    level: Array,
-    max_kept: Array | None,
-    discount: Array,
+    spec: Spec,
     key: Array,
-    for_test: Options,
+    levels: Float[Array, " level"],
     *,
-    relevance: str,
     resamples: int,
-) -> tuple[Bool[Array, "traj time"], Array | None, Array, Array, Float[Array, " resample"]]:
-    evidence = compose.gather(batch, "is", relevance, **for_test.keywords)
-    keep = compose.steps_at(batch, evidence, level, max_kept) & batch.mask
-    chosen = compose.map_at(evidence, level)
-    states = chosen if isinstance(chosen, Array) and chosen.ndim == 1 else None
-    log_ratio = batch.require("log_ratio", "diagnostics of an omission")
-    kept = masked.log_weights(omit(log_ratio, keep), batch.mask)
-    omitted = masked.log_weights(omit(log_ratio, ~keep), batch.mask)
-    value = masked.returns(batch.reward, batch.mask, discount)
+) -> tuple[Bool[Array, "traj time"], Kept, Array, Array, Float[Array, " resample"]]:
+    test_key, key = random.split(key)
+    evidence = spec.evidence(batch, key=test_key)
+
+    def steps_at(level: Array) -> Bool[Array, "traj time"]:
+        return compose.steps_at(batch, evidence, level, spec.max_kept) & batch.mask
+
+    keep = steps_at(spec.levels)
+    shares = lax.map(lambda level: steps_at(level).sum() / batch.mask.sum(), levels)
+    seen = Kept(evidence.value, compose.map_at(evidence, spec.levels), shares)
+    kept, omitted = (compose.kept_weights(batch, steps) for steps in (keep, ~keep))
+    value = masked.returns(batch.reward, batch.mask, spec.for_estimator.keywords["discount"])
     pair = value * jnp.exp(kept), jnp.exp(omitted)
     number = len(value)
 
@@ -181,4 +198,4 @@ def _omission(
 
     rows = random.randint(key, (resamples, number), 0, number)
     drawn = lax.map(covariance, rows, batch_size=64)
-    return keep, states, kept, covariance(jnp.arange(number)), drawn
+    return keep, seen, kept, covariance(jnp.arange(number)), drawn

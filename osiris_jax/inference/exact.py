@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators import Estimator
 
 
 class Terms(NamedTuple):
@@ -25,7 +26,7 @@ class Terms(NamedTuple):
     weight_error: np.ndarray
 
 
-def terms_of(batch: TrajectoryBatch, estimator: str, discount: float) -> Terms:
+def terms_of(batch: TrajectoryBatch, estimator: Estimator, discount: float) -> Terms:
     """The terms of `mc`, `is` or `pdis`.
 
     A stored reward, probability or discount is right to a rounding error of its own. So a log-ratio
@@ -40,7 +41,7 @@ def terms_of(batch: TrajectoryBatch, estimator: str, discount: float) -> Terms:
     off = eps * (1 + age[None])
     log_weight, log_error = _log_weights(batch, estimator, eps)
     with np.errstate(over="ignore", invalid="ignore"):
-        if estimator == "pdis":
+        if estimator.per_decision:
             weight, more = np.exp(log_weight), np.expm1(log_error)
             parts = np.where(scaled != 0, scaled * weight, 0.0)
             value, error = parts.sum(1), (np.abs(parts) * (more + off * (1 + more))).sum(1)
@@ -51,14 +52,22 @@ def terms_of(batch: TrajectoryBatch, estimator: str, discount: float) -> Terms:
         return Terms(total * weight, weight, error, weight * more)
 
 
+def log_weights_of(batch: TrajectoryBatch) -> np.ndarray:
+    """[traj] log-weights of whole trajectories; NaN where a ratio is unknown."""
+    log_ratio = np.asarray(batch.require("log_ratio", "weights"), np.float64)
+    log_ratio = np.where(np.isposinf(log_ratio), np.nan, log_ratio)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.asarray(batch.mask), log_ratio, 0.0).sum(-1)
+
+
 def _log_weights(
-    batch: TrajectoryBatch, estimator: str, eps: float
+    batch: TrajectoryBatch, estimator: Estimator, eps: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """[traj, time] log rho_{1:t}, and how far each may be off."""
-    if estimator == "mc":
+    if not estimator.reads_ratios:
         return np.zeros(batch.mask.shape), np.zeros(batch.mask.shape)
     mask = np.asarray(batch.mask)
-    log_ratio = np.asarray(batch.require("log_ratio", f"`{estimator}`"), np.float64)
+    log_ratio = np.asarray(batch.require("log_ratio", f"`{estimator.name}`"), np.float64)
     log_ratio = np.where(mask, log_ratio, 0.0)
     size = np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
     return np.cumsum(log_ratio, 1), np.cumsum(np.where(mask, eps * (size + 2), 0.0), 1)

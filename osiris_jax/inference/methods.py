@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MEANS = ("mc", "is", "pdis")
-LINEAR = (*MEANS, "wis")
+from osiris_jax.estimators import ESTIMATORS
+
 PRE_SHARE = 20
 GRID = 2.0 ** (np.arange(-80, 81) / 4)
 # of sums of up to 2^30 numbers in float64, pairwise; and a radius a little larger than computed
@@ -60,9 +60,9 @@ class Sample:
     def range_of_terms(self) -> tuple[float, float]:
         """Between which numbers every term must lie."""
         low, high = _given(self.return_bounds)
-        most = 1.0 if self.estimator == "mc" else _given(self.weight_bound)
-        if self.estimator == "mc":
+        if not ESTIMATORS[self.estimator].reads_ratios:
             return low, high
+        most = _given(self.weight_bound)
         return min(0.0, low * most), max(0.0, high * most)
 
 
@@ -204,7 +204,8 @@ def hcope(sample: Sample, confidence: float) -> Interval:
     the return above the smallest possible one, times the weight, which needs no bound. Every
     twentieth trajectory, and at least two, serve to choose c and nothing else.
     """
-    least = 0.0 if sample.estimator == "pdis" else _given(sample.return_bounds)[0]
+    by_step = ESTIMATORS[sample.estimator].per_decision
+    least = 0.0 if by_step else _given(sample.return_bounds)[0]
     terms = _given(sample.terms) - least * _given(sample.weights)
     terms = np.maximum(terms, 0)  # rounding alone makes them negative
     value = np.asarray(sample.value, np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,32 +12,34 @@ from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.core.compiled import compiled
-from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, refuse_unknown, traced
+from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, traced
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
-from osiris_jax.estimators import names_of, parse_name
+from osiris_jax.estimators import names_of
 from osiris_jax.inference import checks
 from osiris_jax.inference.exact import terms_of
 from osiris_jax.inference.forms import (
-    BY_COUNTS,
-    Prepared,
-    Trajectories,
+    by_counts,
     prepare,
-    recipe,
-    terms,
+    terms_of_parts,
+    values_of_counts,
+    values_of_gathered,
     values_of_rows,
+    welch_by_counts,
 )
-from osiris_jax.inference.methods import INTERVALS, MEANS, NEEDS, Interval, Sample
-from osiris_jax.inference.resampling import draw_rows, pieces, rows_without_groups
+from osiris_jax.inference.methods import INTERVALS, NEEDS, Interval, Sample
+from osiris_jax.inference.resampling import (
+    counts_by_number,
+    draw_rows,
+    num_groups,
+    pieces,
+    rows_without_groups,
+)
 from osiris_jax.inference.welch import SLOTS, Sizes, plan_sizes, trajectories_by_group
-from osiris_jax.pipeline.estimate import Plan, check_batch, follow, plan_use
-from osiris_jax.pipeline.uses import OF_OMISSION, listed, refuse_idle
-from osiris_jax.relevance import THRESHOLDS
+from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 
 DEFAULT_METHODS = ("percentile", "bca")
 MEMORY = 2**29
 MOST_RESAMPLES = 10**9
-_OF_LEVEL = ("alpha", "threshold", "levels", "max_kept")
-_COMMON = ("discount", "weighting", "ddof", "key")
 Progress = Callable[[str, int, int], None]
 
 
@@ -132,17 +134,17 @@ def intervals(
     settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "key": key}
     settings |= {"weighting": weighting, "ddof": ddof}
     bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
-    plans = plan_all(batch, labels, relevance, settings, options)
-    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, plans)
+    specs = specs_to_resample(batch, labels, relevance, settings | options)
+    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, specs)
     sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
     return with_intervals(
-        batch, plans, wanted, key=key, discount=discount, progress=progress, **sampling, **bounds
+        batch, specs, wanted, key=key, discount=discount, progress=progress, **sampling, **bounds
     )
 
 
 def with_intervals(
     batch: TrajectoryBatch,
-    plans: dict[str, Plan],
+    specs: dict[str, Spec],
     methods: Sequence[str],
     *,
     key: Array,
@@ -153,25 +155,23 @@ def with_intervals(
     progress: Progress | None,
     **bounds: Any,
 ) -> dict[str, Estimated]:
-    """The estimates of plans with intervals; arguments as for `intervals`, checked."""
-    for label, plan in plans.items():
-        _check_plan(label, plan, discount, batch, methods, **bounds)
-    engine = Engine(batch, plans, memory)
+    """The estimates of specifications with intervals; arguments as for `intervals`, checked."""
+    for label, spec in specs.items():
+        _check_spec(label, spec, discount, batch, methods, **bounds)
+    resampler = Resampler(batch, specs, memory)
     needs = frozenset().union(*(NEEDS[name] for name in methods))
-    empty = dict.fromkeys(plans, np.zeros(0))
-    draws = random.fold_in(key, RESAMPLES_STREAM)
-    resampled = engine.resampled(draws, resamples, progress) if "resampled" in needs else empty
-    left_out = engine.left_out() if "left_out" in needs else empty
+    drawn = resamples if "resampled" in needs else 0
+    resampled, left_out = resampler.values(key, drawn, "left_out" in needs, progress)
     return {
         label: _estimated(
             label,
-            engine.sample(
+            resampler.sample(
                 label, resampled[label], left_out[label], with_terms="terms" in needs, **bounds
             ),
             methods,
             confidence,
         )
-        for label in plans
+        for label in specs
     }
 
 
@@ -219,79 +219,66 @@ def check_numbers(confidence: Any, resamples: Any, memory: Any = MEMORY) -> None
         raise ValueError(f"resamples: expected at most {MOST_RESAMPLES}, got {resamples}")
 
 
-def plan_all(
+def specs_to_resample(
     batch: TrajectoryBatch,
     labels: Sequence[str],
     relevance: str | None,
-    settings: dict[str, Any],
-    options: dict[str, Any],
-) -> dict[str, Plan]:
-    """The plan of every estimator, which gets those options that it, or its test, has.
+    settings: Mapping[str, Any],
+) -> dict[str, Spec]:
+    """The specification of every estimator.
 
     Raises:
-      ValueError: names an option that none of them would use.
+      ValueError: an option is given by trajectory, and would not follow resampled ones.
     """
-    uses = {label: listed(label, relevance, settings) for label in labels}
-    refuse_unknown(
-        {name: value for name, value in options.items() if name not in OF_OMISSION},
-        [function for use in uses.values() for function in use.functions],
-    )
-    every = settings | options
-    refuse_idle({"relevance": relevance} | every, list(uses.values()))
-    plans = {}
-    for label, use in uses.items():
-        idle = {name for name in every if use.why_idle(name, every) is not None}
-        known = {name: value for name, value in every.items() if name not in idle}
-        of_level = {name: known.pop(name) for name in _OF_LEVEL if name in known}
-        common = {name: known.pop(name) for name in _COMMON if name in known}
-        plans[label] = plan_use(batch, use, of_level, common, known)
-        _refuse_by_trajectory(label, known)
-    return plans
+    specs = make_specs(batch, labels, relevance, settings)
+    by_trajectory = [
+        name
+        for name, axes in (("q_steps", 1), ("keep", 2))
+        if settings.get(name) is not None and np.ndim(settings[name]) >= axes
+    ]
+    for spec in specs.values():
+        takers = [spec.for_estimator, spec.for_test]
+        for name in by_trajectory if spec.estimator.of_counts is None else ():
+            if any(taker is not None and name in taker.keywords for taker in takers):
+                raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
+    return specs
 
 
-def _refuse_by_trajectory(label: str, options: dict[str, Any]) -> None:
-    """Raises a ValueError for arrays by trajectory, which would not follow resampled ones."""
-    gathers = parse_name(label)[0] not in BY_COUNTS
-    for name, by_trajectory in (("q_steps", True), ("keep", np.ndim(options.get("keep", 0)) == 2)):
-        if options.get(name) is not None and by_trajectory and gathers:
-            raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
-
-
-def _check_plan(
+def _check_spec(
     label: str,
-    plan: Plan,
+    spec: Spec,
     discount: Any,
     batch: TrajectoryBatch,
     methods: Iterable[str],
     weight_bound: Any,
     return_bounds: Any,
 ) -> None:
-    if plan.arguments[0].ndim and plan.names["method"] is None:
-        name = "threshold" if plan.names["relevance"] in THRESHOLDS else "alpha"
-        raise ValueError(f"{name}: expected one number, got {plan.arguments[0].shape}")
+    if spec.levels.ndim and spec.composition.method is None:
+        name = "alpha" if spec.test is None else spec.test.level_name
+        raise ValueError(f"{name}: expected one number, got {spec.levels.shape}")
     for name in methods:
-        checks.check_method(name, label, plan, weight_bound, return_bounds)
+        checks.check_method(name, label, spec, weight_bound, return_bounds)
         if name in checks.GUARANTEED:
-            estimator = plan.names["estimator"] or ""
-            checks.check_data(batch, estimator, discount, weight_bound, return_bounds)
+            checks.check_data(batch, spec.estimator, discount, weight_bound, return_bounds)
 
 
-class Engine:
+class Resampler:
     """The estimates of one data set and of its resamples."""
 
-    def __init__(self, batch: TrajectoryBatch, plans: dict[str, Plan], memory: int = MEMORY):
-        self.batch, self.plans, self.memory = batch, plans, memory
-        self.arguments = {label: plan.arguments for label, plan in plans.items()}
+    def __init__(self, batch: TrajectoryBatch, specs: dict[str, Spec], memory: int = MEMORY):
+        self.batch, self.specs, self.memory = batch, specs, memory
         itemsize = batch.dtype.itemsize
         fits = 2 * len(batch.reward) * batch.num_states * itemsize <= memory
-        self.recipes = tuple(recipe(label, plan, fits) for label, plan in plans.items())
         self.sizes: Sizes | None = None
-        if any(one.tests_again for one in self.recipes):
-            by_group = np.asarray(_by_group(batch))[None]
+        if fits and any(map(welch_by_counts, specs.values())):
+            by_group = trajectories_by_group(batch)[None]
             self.sizes = plan_sizes(by_group, len(batch.reward), itemsize, memory)
-        self.prepared: Prepared = _prepare(
-            batch, self.arguments, recipes=self.recipes, sizes=self.sizes
-        )
+        self.prepared = _prepare(batch, specs, sizes=self.sizes)
+
+    @property
+    def by_counts(self) -> set[str]:
+        """The labels of those whose resamples are not gathered."""
+        return {label for label in self.prepared.parts if by_counts(self.specs[label])}
 
     @property
     def bytes_of_one(self) -> int:
@@ -301,45 +288,67 @@ class Engine:
         items = 16 * rows + 16 * steps + 4 * SLOTS * blocks + 40 * columns
         return self.batch.dtype.itemsize * (items + 20 * self.batch.num_states)
 
-    def values(self, rows: Any) -> dict[str, np.ndarray]:
-        """Label -> [resample] estimates of the trajectories in these rows."""
-        found = _values(
-            self.batch, self.prepared, self.arguments, jnp.asarray(rows), recipes=self.recipes
-        )
-        return {label: np.asarray(x, np.float64) for label, x in found.items()}
-
-    def resampled(
-        self, key: Array, resamples: int, progress: Progress | None = None
-    ) -> dict[str, np.ndarray]:
-        """Label -> [resample] estimates of data sets drawn with replacement."""
-        parts = []
-        for numbers in pieces(resamples, self.bytes_of_one, self.memory):
-            parts.append(self.values(_draw(key, numbers, number=len(self.batch.reward))))
-            if progress is not None:
+    def values(
+        self, key: Array, resamples: int, leave_out: bool, progress: Progress | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Label -> [resample] estimates of data sets drawn, [group] of the data without each."""
+        number = len(self.batch.reward)
+        groups = num_groups(number) if leave_out else 0
+        parts, trusted = [], True
+        for numbers in self._pieces(resamples + groups):
+            counts = _counts(
+                key, numbers, np.uint32(resamples), number=number, dtype=self.batch.dtype
+            )
+            values, holds = _values_of_counts(self.batch, self.prepared, self.specs, counts)
+            parts.append(values)
+            trusted = trusted and bool(holds)
+            if progress is not None and resamples:
                 progress("resamples", min(int(numbers[-1]) + 1, resamples), resamples)
-        return _joined(parts, resamples)
+        values = _joined(parts, resamples + groups) if parts else {}
+        gathered = {
+            label: spec
+            for label, spec in self.specs.items()
+            if label not in values or (not trusted and welch_by_counts(spec))
+        }
+        resampled = {label: x[:resamples] for label, x in values.items()}
+        left_out = {label: x[resamples:] for label, x in values.items()}
+        if gathered:
+            resampled |= self._gathered(gathered, self._drawn(key, resamples), resamples)
+            left_out |= self._gathered(gathered, self._left_out(leave_out), groups)
+        return resampled, left_out
 
-    def left_out(self) -> dict[str, np.ndarray]:
-        """Label -> [group] estimates of the data without each group; [0] if none would be left."""
-        parts = []
-        for rows in rows_without_groups(len(self.batch.reward)):
-            if not rows.shape[1]:
-                return dict.fromkeys(self.plans, np.zeros(0))
-            for numbers in pieces(len(rows), self.bytes_of_one, self.memory):
-                places = np.minimum(np.asarray(numbers), len(rows) - 1)
-                found = self.values(rows[places])
-                parts.append({k: v[: len(rows) - int(numbers[0])] for k, v in found.items()})
-        return _joined(parts)
+    def values_of_rows(self, rows: Any) -> dict[str, np.ndarray]:
+        """Label -> [resample] estimates of the trajectories in these rows."""
+        values = _values_of_rows(self.batch, self.prepared, self.specs, jnp.asarray(rows))
+        return {label: np.asarray(x, np.float64) for label, x in values.items()}
+
+    def _pieces(self, number: int) -> Iterator[np.ndarray]:
+        return pieces(number, self.bytes_of_one, self.memory) if number else iter(())
+
+    def _drawn(self, key: Array, resamples: int) -> Iterator[Array]:
+        for numbers in self._pieces(resamples):
+            yield _rows(key, numbers, number=len(self.batch.reward))
+
+    def _left_out(self, wanted: bool) -> Iterator[np.ndarray]:
+        for rows in rows_without_groups(len(self.batch.reward)) if wanted else ():
+            for numbers in self._pieces(len(rows)):
+                yield rows[numbers[numbers < len(rows)]]
+
+    def _gathered(
+        self, specs: dict[str, Spec], rows: Iterable[Any], number: int
+    ) -> dict[str, np.ndarray]:
+        parts = [_values_of_gathered(self.batch, specs, some) for some in rows]
+        return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
 
     def sample(
         self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **known: Any
     ) -> Sample:
         """What the methods may look at."""
-        value = follow(self.batch, self.plans[label])
+        spec = self.specs[label]
         own = self._terms(label) if with_terms else {}
         return Sample(
-            estimator=self.plans[label].names["estimator"] or "",
-            value=np.asarray(value, np.float64),
+            estimator=spec.estimator.name,
+            value=np.asarray(self.prepared.values[label], np.float64),
             resampled=resampled,
             left_out=left_out,
             rounding=float(jnp.finfo(self.batch.dtype).eps),
@@ -349,29 +358,35 @@ class Engine:
 
     def _terms(self, label: str) -> dict[str, np.ndarray]:
         """The terms of a mean: exact where the data alone make them, else as computed."""
-        plan, parts = self.plans[label], self.prepared.parts.get(label)
-        if not isinstance(parts, Trajectories):
-            return {}
-        estimator, options = plan.names["estimator"] or "", plan.arguments[2].keywords
-        omits = plan.names["relevance"] is not None
-        if estimator in MEANS and not omits and options.get("clip") is None:
-            exact = terms_of(self.batch, estimator, float(options["discount"]))
+        spec, options = self.specs[label], self.specs[label].for_estimator.keywords
+        if spec.estimator.mean_of_terms and spec.test is None and options.get("clip") is None:
+            exact = terms_of(self.batch, spec.estimator, float(options["discount"]))
             own = {"terms": exact.value, "weights": exact.weights}
             return own | {"error": exact.error, "weight_error": exact.weight_error}
-        terms, weights = _terms(parts, estimator=estimator)
-        return {"terms": np.asarray(terms, np.float64), "weights": np.asarray(weights, np.float64)}
+        terms = _terms(spec, self.prepared.parts.get(label))
+        return {name: np.asarray(x, np.float64) for name, x in terms.items()}
 
 
-def _joined(parts: list[dict[str, np.ndarray]], number: int | None = None) -> dict[str, np.ndarray]:
-    return {label: np.concatenate([part[label] for part in parts])[:number] for label in parts[0]}
+def _joined(parts: list[dict[str, Array]], number: int) -> dict[str, np.ndarray]:
+    return {
+        label: np.concatenate([np.asarray(part[label], np.float64) for part in parts])[:number]
+        for label in parts[0]
+    }
 
 
-_by_group = compiled(trajectories_by_group)
-_prepare = compiled(prepare, static_argnames=("recipes", "sizes"))
-_values = compiled(values_of_rows, static_argnames="recipes")
-_terms = compiled(terms, static_argnames="estimator")
+_prepare = compiled(prepare, static_argnames="sizes")
+_values_of_counts = compiled(values_of_counts)
+_values_of_gathered = compiled(values_of_gathered)
+_values_of_rows = compiled(values_of_rows)
+_terms = compiled(terms_of_parts)
 
 
 @compiled(static_argnames="number")
-def _draw(key: Array, numbers: Array, *, number: int) -> Array:
-    return draw_rows(key, numbers, number)
+def _rows(key: Array, numbers: Array, *, number: int) -> Array:
+    return draw_rows(random.fold_in(key, RESAMPLES_STREAM), numbers, number)
+
+
+@compiled(static_argnames=("number", "dtype"))
+def _counts(key: Array, numbers: Array, resamples: Array, *, number: int, dtype: Any) -> Array:
+    own = random.fold_in(key, RESAMPLES_STREAM)
+    return counts_by_number(own, numbers, number, resamples, dtype)

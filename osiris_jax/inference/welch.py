@@ -8,6 +8,7 @@ found in two passes. In both, equal values have variance exactly 0, as in the pl
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -86,14 +87,16 @@ def _groups(visit: Visits, num_groups: int) -> _Groups:
     return _Groups(pairs, edges[:-1], edges[1:] - edges[:-1])
 
 
-def trajectories_by_group(batch: TrajectoryBatch) -> Int[Array, " group"]:
-    """How many trajectories visit each (state, class of actions), at most."""
-    state = masked.fill(batch.mask, batch.require("state", "relevance by state"))
-    log_ratio = batch.require("log_ratio", "relevance by state")
-    above = masked.fill(batch.mask, log_ratio) > 0
-    unused = jnp.zeros(0, batch.dtype)
-    visit = Visits(batch.reward, above, state, batch.mask, unused)
-    return _groups(visit, 2 * batch.num_states).number
+def trajectories_by_group(batch: TrajectoryBatch) -> Int[np.ndarray, "*trial group"]:
+    """How many trajectories visit each (state, class of actions), at most; computed by NumPy."""
+    mask, number = np.asarray(batch.mask), 2 * batch.num_states
+    state = np.asarray(batch.require("state", "relevance by state"), np.int64)
+    above = np.asarray(batch.require("log_ratio", "relevance by state")) > 0
+    *trials, trajectories, _ = mask.shape
+    trajectory = np.arange(mask[..., 0].size).reshape(*trials, trajectories, 1)
+    visited = np.unique((trajectory * number + 2 * state + above)[mask])
+    group = visited // number // trajectories * number + visited % number
+    return np.bincount(group, minlength=math.prod(trials) * number).reshape(*trials, number)
 
 
 def plan_sizes(by_group: np.ndarray, num_trajectories: int, itemsize: int, memory: int) -> Sizes:

@@ -222,7 +222,7 @@ def network(
 
         def step(carry: Any, place: Array) -> tuple[Any, None]:
             params, state = carry
-            index = order[integers_below(random.fold_in(draw_key, place), minibatch, count)]
+            index = order[integers_below(draw_key, place, minibatch, count)]
             change, state = solver.update(jax.grad(loss)(params, index), state, params)
             return (optax.apply_updates(params, change), state), None
 

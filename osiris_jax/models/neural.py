@@ -147,7 +147,7 @@ def train(
 
     def step(carry: Any, number: Array) -> tuple[Any, Array]:
         params, state = carry
-        index = integers_below(random.fold_in(key, number), minibatch, data.size)
+        index = integers_below(key, number, minibatch, data.size)
         loss, slope = jax.value_and_grad(loss_of)(params, index)
         change, state = optimizer.update(slope, state, params)
         return (optax.apply_updates(params, change), state), loss

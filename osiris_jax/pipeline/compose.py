@@ -1,6 +1,7 @@
 """OSIRIS as a composition: evidence of relevance, a level, omission, an estimator.
 
-`estimate` does it for one data set and a study for thousands; both call what is here.
+It is written here and nowhere else: `estimate` does it for one data set, intervals for resamples,
+a study for thousands of data sets; all call what is here.
 """
 
 from __future__ import annotations
@@ -11,18 +12,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.core.options import keywords
-from osiris_jax.estimators import function_of, name_of
-from osiris_jax.estimators.trajectory import OF_WEIGHTS
+from osiris_jax.core import masked
+from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.pipeline import selection
 from osiris_jax.relevance import (
     RELEVANCE,
-    RELEVANCE_BY_LAG,
-    THRESHOLDS,
     AtSteps,
+    RelevanceTest,
     above,
     at_steps,
     composite,
@@ -33,6 +32,8 @@ from osiris_jax.relevance import (
     relevant,
 )
 
+EstimatorLike = str | Callable[..., Any]
+
 
 class Evidence(NamedTuple):
     """What a test found, and whether it is large where a state is relevant."""
@@ -42,15 +43,12 @@ class Evidence(NamedTuple):
     by_lag: bool
 
 
-Estimator = str | Callable[..., Any]
-
-
-def is_by_lag(estimator: Estimator) -> bool:
+def is_by_lag(estimator: EstimatorLike) -> bool:
     """Whether the estimator omits by lag: it takes a map `theta` of lags and states."""
-    return "theta" in keywords(function_of(estimator))
+    return ESTIMATORS.entry(estimator).by_lag
 
 
-def test_for(estimator: Estimator, test: str) -> Callable[..., Any]:
+def test_for(estimator: EstimatorLike, test: Any) -> Callable[..., Any]:
     """The test's function, for an estimator that omits by state or by lag.
 
     Raises:
@@ -58,20 +56,28 @@ def test_for(estimator: Estimator, test: str) -> Callable[..., Any]:
     """
     if not isinstance(test, str) or test not in RELEVANCE:
         raise ValueError(f"relevance: {test!r} is unknown; there are {', '.join(RELEVANCE)}")
-    if estimator == "dm":
-        raise ValueError("relevance: `dm` uses no ratios, so there are none to omit")
-    if not is_by_lag(estimator):
-        return RELEVANCE[test]
-    if test not in RELEVANCE_BY_LAG:
-        known, name = ", ".join(RELEVANCE_BY_LAG), name_of(estimator)
-        raise ValueError(f"relevance: {test!r} has no form by lag, as `{name}` needs: {known}")
-    return RELEVANCE_BY_LAG[test]
+    entry = ESTIMATORS.entry(estimator)
+    if not entry.may_omit:
+        raise ValueError(f"relevance: `{entry.name}` uses no ratios, so there are none to omit")
+    if not entry.by_lag:
+        return RELEVANCE[test].function
+    by_lag = RELEVANCE[test].by_lag
+    if by_lag is None:
+        forms = ", ".join(name for name, other in RELEVANCE.items() if other.by_lag is not None)
+        raise ValueError(
+            f"relevance: {test!r} has no form by lag, as `{entry.name}` needs: {forms}"
+        )
+    return by_lag
 
 
-def gather(batch: TrajectoryBatch, estimator: Estimator, test: str, **options: Any) -> Evidence:
+def gather(
+    batch: TrajectoryBatch, estimator: EstimatorLike, test: str | RelevanceTest, **options: Any
+) -> Evidence:
     """The test's evidence from this data set."""
-    function = test_for(estimator, test)
-    return Evidence(function(batch, **options), test in THRESHOLDS, is_by_lag(estimator))
+    entry, by_lag = RELEVANCE.entry(test), is_by_lag(estimator)
+    function = entry.by_lag if by_lag else entry
+    assert function is not None, "checked at the border"
+    return Evidence(function(batch, **options), entry.large_is_relevant, by_lag)
 
 
 def map_at(evidence: Evidence, level) -> Any:
@@ -81,8 +87,10 @@ def map_at(evidence: Evidence, level) -> Any:
     )
 
 
-def steps_at(batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None) -> Array:
-    """[traj, time] the steps whose ratios are kept at this level."""
+def steps_at(
+    batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None
+) -> Bool[Array, "traj time"]:
+    """The steps whose ratios are kept at this level."""
     keep = keep_steps(map_at(evidence, level), batch)
     if max_kept is None:
         return keep
@@ -92,9 +100,40 @@ def steps_at(batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None) -
     )
 
 
+def kept_ratios(
+    batch: TrajectoryBatch, keep: Bool[Array, "traj time"]
+) -> Float[Array, "traj time"]:
+    """The log-ratios after omission at all steps that are not kept."""
+    return omit(batch.require("log_ratio", "omission"), keep)
+
+
+def kept_weights(batch: TrajectoryBatch, keep: Bool[Array, "traj time"]) -> Float[Array, " traj"]:
+    """The log-weights of the trajectories after omission."""
+    return masked.log_weights(kept_ratios(batch, keep), batch.mask)
+
+
+def value_of(
+    batch: TrajectoryBatch,
+    estimator: EstimatorLike,
+    keep: Bool[Array, "traj time"],
+    **options: Any,
+) -> Float[Array, ""]:
+    """The estimate after omission at all steps that are not kept."""
+    entry = ESTIMATORS.entry(estimator)
+    return entry(composite(batch, keep), kept_ratios(batch, keep), **options)
+
+
+def plain_value(
+    batch: TrajectoryBatch, estimator: EstimatorLike, **options: Any
+) -> Float[Array, ""]:
+    """The estimate without omission."""
+    log_ratio = jnp.zeros_like(batch.reward) if batch.log_ratio is None else batch.log_ratio
+    return ESTIMATORS.entry(estimator)(batch, log_ratio, **options)
+
+
 def value_at(
     batch: TrajectoryBatch,
-    estimator: Estimator,
+    estimator: EstimatorLike,
     evidence: Evidence,
     level,
     *,
@@ -102,13 +141,12 @@ def value_at(
     **options: Any,
 ) -> Float[Array, ""]:
     """The estimate after omission at this level; NaN where the evidence is not a number."""
-    function = function_of(estimator)
-    log_ratio = batch.require("log_ratio", f"`{name_of(estimator)}` after omission")
+    entry = ESTIMATORS.entry(estimator)
+    log_ratio = batch.require("log_ratio", f"`{entry.name}` after omission")
     if evidence.by_lag:
-        value = function(batch, log_ratio, theta=map_at(evidence, level), **options)
+        value = entry(batch, log_ratio, theta=map_at(evidence, level), **options)
     else:
-        keep = steps_at(batch, evidence, level, max_kept)
-        value = function(composite(batch, keep), omit(log_ratio, keep), **options)
+        value = value_of(batch, entry, steps_at(batch, evidence, level, max_kept), **options)
     return _unless_failed(evidence, value)
 
 
@@ -119,10 +157,16 @@ def _unless_failed(evidence: Evidence, value: Array) -> Array:
 
 
 def values_at(
-    batch: TrajectoryBatch, estimator: Estimator, evidence, levels, *, max_kept=None, **options: Any
-) -> Array:
-    """[level] the estimates at all levels."""
-    of_weights = OF_WEIGHTS.get(function_of(estimator))
+    batch: TrajectoryBatch,
+    estimator: EstimatorLike,
+    evidence: Evidence,
+    levels: Float[Array, " level"],
+    *,
+    max_kept=None,
+    **options: Any,
+) -> Float[Array, " level"]:
+    """The estimates at all levels; from weights alone, all at once, where that is enough."""
+    of_weights = ESTIMATORS.entry(estimator).of_weights
     if of_weights is not None and max_kept is None:
         log_weight = log_weights_at(batch, evidence, levels)
         value = jax.vmap(lambda weights: of_weights(batch, weights, **options))(log_weight)
@@ -155,7 +199,7 @@ def log_weights_at(
 
 def choose(
     batch: TrajectoryBatch,
-    estimator: Estimator,
+    estimator: EstimatorLike,
     evidence: Evidence,
     levels: Float[Array, " level"],
     *,
@@ -181,15 +225,19 @@ def choose(
     maps = jax.vmap(lambda level: map_at(evidence, level))(levels) if by_state else None
     if maps is not None and maps.ndim == 3:
         maps = maps.mean(1, dtype=batch.dtype) > 0.5
-    steps = None
+    log_weights = None
     if not evidence.by_lag:
-        steps = jax.vmap(lambda level: steps_at(batch, evidence, level, max_kept))(levels)
+
+        def weights(level: Array) -> Array:
+            return kept_weights(batch, steps_at(batch, evidence, level, max_kept))
+
+        log_weights = jax.vmap(weights)(levels)
     candidates = selection.Candidates(
         batch=batch,
-        estimator=name_of(estimator),
+        normalised=ESTIMATORS.entry(estimator).normalised,
         value=values(batch, evidence),
         maps=maps,
-        keep=steps,
+        log_weights=log_weights,
         resample=lambda drawn: values(drawn, gather_again(drawn)),
         discount=options.get("discount", 1.0),
     )

@@ -19,13 +19,11 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import watched
 from osiris_jax.models import empirical
-from osiris_jax.relevance import omit
 
 AUTO = "auto"
 DEFAULT_METHOD = BY_STATE = "model"
 ALPHAS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.05, 0.01, 0.0)
 THRESHOLDS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-UNNORMALISED = ("is", "pdis")
 ERROR_COUNTS = 0.5
 DOUBT = 2.0
 
@@ -35,19 +33,19 @@ class Candidates(NamedTuple):
 
     Attributes:
       batch: the data.
-      estimator: name of the estimator after omission.
+      normalised: whether the estimator divides weights by their sum.
       value: [level] the estimate at every level.
       maps: [level, state] the states kept at every level; None where relevance is not by state.
-      keep: [level, traj, time] the steps kept; None where relevance is by lag.
+      log_weights: [level, traj] log-weights after omission; None where relevance is by lag.
       resample: from a batch to [level] estimates, relevance found anew.
       discount: gamma.
     """
 
     batch: TrajectoryBatch
-    estimator: str
+    normalised: bool
     value: Float[Array, " level"]
     maps: Bool[Array, "level state"] | None
-    keep: Bool[Array, "level traj time"] | None
+    log_weights: Float[Array, "level traj"] | None
     resample: Callable[[TrajectoryBatch], Float[Array, " level"]]
     discount: Any
 
@@ -80,7 +78,7 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
     lack.
     """
     batch, value = candidates.batch, candidates.value
-    if candidates.maps is None or candidates.keep is None:
+    if candidates.maps is None or candidates.log_weights is None:
         raise ValueError(
             f"alpha: the method `{BY_STATE}` needs relevance by state; "
             f"choose one of {', '.join(name for name in SELECTION if name != BY_STATE)}"
@@ -90,9 +88,12 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
     found = empirical.composite_moments(batch, maps, discount=candidates.discount)
     number = len(batch.reward)
     target = corrected_value(batch, found.by_state[-1], candidates.discount)
-    sampled = jax.vmap(lambda keep: _sample_variance(candidates, keep))(candidates.keep)
-    plain, normalised = found.second - found.value**2, found.centred
-    variance = (plain if candidates.estimator in UNNORMALISED else normalised)[:-1]
+    returns = masked.returns(batch.reward, batch.mask, candidates.discount)
+    sampled = jax.vmap(lambda log_weight: _variance(log_weight, returns, candidates.normalised))(
+        candidates.log_weights
+    )
+    plain = found.second - found.value**2
+    variance = (found.centred if candidates.normalised else plain)[:-1]
     variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
     return ERROR_COUNTS * (value - target) ** 2 + jnp.maximum(variance, sampled)
 
@@ -127,15 +128,12 @@ def corrected_value(
     return value[:, 0].mean() + jnp.where(jnp.isfinite(shrunk), shrunk, 0)
 
 
-def _sample_variance(candidates: Candidates, keep: Bool[Array, "traj time"]) -> Float[Array, ""]:
-    """The delta method's variance of WIS, or of IS, after omission."""
-    batch = candidates.batch
-    log_ratio = omit(batch.require("log_ratio", "a choice of level"), keep)
-    log_weight = masked.log_weights(log_ratio, batch.mask)
-    value = masked.returns(batch.reward, batch.mask, candidates.discount)
-    if candidates.estimator in UNNORMALISED:
-        weighted = jnp.exp(log_weight) * value
-        return jnp.var(weighted) / len(value)
+def _variance(
+    log_weight: Float[Array, " traj"], value: Float[Array, " traj"], normalised: bool
+) -> Float[Array, ""]:
+    """The delta method's variance of WIS, or else of IS."""
+    if not normalised:
+        return jnp.var(jnp.exp(log_weight) * value) / len(value)
     weight = jax.nn.softmax(log_weight)
     return jnp.sum(weight**2 * (value - masked.weighted_mean(log_weight, value)) ** 2)
 

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
-from osiris_jax.core.compiled import watched
 from osiris_jax.relevance.samples import Visits, scale_to_unit, visits, weigh_by_state
 from osiris_jax.relevance.tests import decide, welch_of_visits
 
@@ -91,9 +90,6 @@ def lagged_welch(
 
     firsts, widths = (jnp.array(column) for column in zip(*bins, strict=True))
     return lax.map(pvalues, (firsts, widths))
-
-
-RELEVANCE_BY_LAG = watched({"welch": lagged_welch})
 
 
 class _Paths(NamedTuple):

@@ -23,12 +23,12 @@ from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import parse_name
 from osiris_jax.inference import INTERVALS, Sample
 from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
-from osiris_jax.inference.forms import Recipe, Trajectories, prepare, recipe, terms, values_of_rows
+from osiris_jax.inference.forms import prepare, terms_of_parts, values_of_rows
 from osiris_jax.inference.methods import NEEDS
 from osiris_jax.inference.resampling import draw_rows, rows_without_groups
-from osiris_jax.inference.run import check_numbers, plan_all
+from osiris_jax.inference.run import check_numbers, specs_to_resample
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
-from osiris_jax.pipeline.estimate import follow
+from osiris_jax.pipeline.spec import Spec
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
 from osiris_jax.study.kernel import keys_of
@@ -170,17 +170,17 @@ class Coverage:
                 rows.append(self._row(label, method, size, true, low, high))
         return rows
 
-    def _plans(self, batch: TrajectoryBatch) -> dict[str, Any]:
+    def _plans(self, batch: TrajectoryBatch) -> dict[str, Spec]:
         names = ("alpha", "threshold", "discount", "weighting", "ddof")
         settings = {name: getattr(self, name) for name in names} | {"key": None}
-        return plan_all(batch, self.estimators, self.relevance, settings, self.options)
+        return specs_to_resample(batch, self.estimators, self.relevance, settings | self.options)
 
     @cached_property
     def bounds(self) -> Bounds:
         """Of weights and returns, as the world has them."""
         return bounds_of(self.world, self.discount)
 
-    def _pairs(self, plans: dict[str, Any]) -> list[tuple[str, str]]:
+    def _pairs(self, plans: dict[str, Spec]) -> list[tuple[str, str]]:
         """Every estimator with every method that is for it."""
         least = self.bounds.parts[0]
         return [
@@ -208,9 +208,8 @@ class Coverage:
         found = _statistics(
             keys,
             batch,
-            {label: plan.arguments for label, plan in plans.items()},
+            plans,
             rows_without_groups(batch.reward.shape[1]) if "left_out" in needs else [],
-            recipes=tuple(recipe(label, plan, True) for label, plan in plans.items()),
             room=room,
             resamples=self.resamples if "resampled" in needs else 0,
         )
@@ -259,7 +258,7 @@ class Coverage:
 
 def _room(batch: TrajectoryBatch, before: Sizes | None) -> Sizes:
     """Sizes that hold every data set of this chunk and of those before, to compile seldom."""
-    by_group = np.asarray(_by_group(batch))
+    by_group = trajectories_by_group(batch)
     itemsize = batch.dtype.itemsize
     found = plan_sizes(by_group, batch.reward.shape[1], itemsize, COLUMNS_MEMORY)
     if before is None or before.few != found.few:
@@ -268,17 +267,13 @@ def _room(batch: TrajectoryBatch, before: Sizes | None) -> Sizes:
     return Sizes(blocks, columns, found.few)
 
 
-_by_group = compiled(jax.vmap(trajectories_by_group))
-
-
-@compiled(static_argnames=("recipes", "room", "resamples"))
+@compiled(static_argnames=("room", "resamples"))
 def _statistics(
     keys: Array,
     batch: TrajectoryBatch,
-    arguments: dict[str, tuple],
+    specs: dict[str, Spec],
     left_out: list[Array],
     *,
-    recipes: tuple[Recipe, ...],
     room: Sizes,
     resamples: int,
 ) -> dict[str, dict[str, Array]]:
@@ -292,19 +287,15 @@ def _statistics(
 
     def one(item: tuple[Array, TrajectoryBatch]) -> dict[str, dict[str, Array]]:
         key, data = item
-        prepared = prepare(data, arguments, recipes, room)
+        prepared = prepare(data, specs, room)
         draws = random.fold_in(key, RESAMPLES_STREAM)
         found: dict[str, dict[str, Array]] = {}
-        for recipe_of in recipes:
-            label = recipe_of.label
-            found[label] = {"value": follow(data, recipe_of.plan(arguments[label]))}
-            parts = prepared.parts.get(label)
-            if isinstance(parts, Trajectories):
-                both = terms(parts, recipe_of.estimator)
-                found[label] |= dict(zip(("terms", "weights"), both, strict=True))
+        for label, spec in specs.items():
+            terms = terms_of_parts(spec, prepared.parts.get(label))
+            found[label] = {"value": prepared.values[label], **terms}
 
         def values(rows: Array) -> dict[str, Array]:
-            return values_of_rows(data, prepared, arguments, rows, recipes)
+            return values_of_rows(data, prepared, specs, rows)
 
         if resamples:
             drawn = lax.map(lambda some: values(draw_rows(draws, some, size)), numbers)

@@ -30,7 +30,7 @@ from osiris_jax.data.columns import suggest
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.pipeline.compose import is_by_lag, test_for
 from osiris_jax.pipeline.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
-from osiris_jax.pipeline.uses import Use, refuse_idle
+from osiris_jax.pipeline.spec import Composition, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.study.checks import (
@@ -214,7 +214,7 @@ class Study:
         if "discount" in dict(named.options):
             raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
-        refuse_idle(dict(named.options), [Use(plain, None, None)])
+        refuse_idle(dict(named.options), [Composition.of(plain)])
 
         def kernel(batch: TrajectoryBatch) -> Any:
             return ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options))

@@ -10,7 +10,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
 from datasets import NUM_STATES, random_data
 
@@ -170,20 +170,21 @@ def test_rows_make_curves_whatever_their_order():
 
 
 @pytest.mark.parametrize(
-    ("name", "itemsize", "per_step"),
+    ("name", "dtype", "per_step"),
     [
-        ("mc", 4, 4 + 1),
-        ("wis", 4, 4 + 4 + 1),
-        ("wis", 8, 8 + 8 + 1),
-        ("mis", 4, 4 + 4 + 1 + 4),
-        ("osirwis", 4, 4 + 4 + 1 + 4),
-        ("dr", 4, 4 + 4 + 1 + 4 + 4 + 4 * data.ACTIONS),
+        ("mc", "float32", 4 + 1),
+        ("wis", "float32", 4 + 4 + 1),
+        ("wis", "float64", 8 + 8 + 1),
+        ("mis", "float32", 4 + 4 + 1 + 4),
+        ("osirwis", "float32", 4 + 4 + 1 + 4),
+        ("dr", "float32", 4 + 4 + 1 + 4 + 4 + 4 * data.ACTIONS),
     ],
 )
-def test_bytes_counted_by_hand(name, itemsize, per_step):
-    fields = roofline.fields_of(name)
-    found = roofline.least_bytes(fields, 7 * 11, itemsize, results=5, num_actions=data.ACTIONS)
-    assert found == 7 * 11 * per_step + 5 * itemsize
+def test_bytes_counted_by_hand(name, dtype, per_step):
+    with jax.enable_x64(dtype == "float64"):
+        batch, values = data.log(7, 11, 3), jnp.zeros(5)
+    moved = roofline.least_bytes(roofline.fields_of(name), batch, values)
+    assert moved == 7 * 11 * per_step + 5 * np.dtype(dtype).itemsize
 
 
 def bytes_of_arguments(function, batch):
@@ -198,15 +199,14 @@ def bytes_of_arguments(function, batch):
 
 @pytest.mark.parametrize("name", [*roofline.READS, "osirwis", "osiris-mis", "osiris-dr"])
 def test_bytes_are_those_of_the_arrays_that_the_compiler_keeps(name):
-    batch = data.log(*SHAPE, "float32")
+    batch = data.log(*SHAPE)
 
     def function(batch):
         if name in oj.RELEVANCE:
             return oj.relevance_pvalues(batch, name)
         return oj.estimate(batch, name)
 
-    fields = roofline.READS.get(name) or roofline.fields_of(name)
-    expected = roofline.bytes_of(fields, SHAPE[0] * SHAPE[1], 4, data.ACTIONS)
+    expected = roofline.least_bytes(roofline.fields_of(name), batch, ())
     assert bytes_of_arguments(function, batch) == expected
 
 
@@ -216,7 +216,7 @@ def test_every_estimator_and_test_has_its_bytes():
 
 def test_bandwidth_counts_what_is_read_and_written(monkeypatch):
     took = types.SimpleNamespace(least=0.5)
-    monkeypatch.setattr(roofline, "measure", lambda *arguments, **options: took)
+    monkeypatch.setattr(roofline, "measure", lambda function, **options: took)
     found = roofline.bandwidth(4000)
     once = 4000 / 0.5
     assert found.scale == roofline.LOOPS * 2 * once
@@ -267,7 +267,7 @@ def test_rivals_omit_as_defined():
 
 def test_the_log_is_the_same_for_us_and_for_scope_rl(double):
     batch = oj.from_scope_rl(*scope_rl.dictionaries(*SHAPE))
-    ours = data.log(*SHAPE, "float64")
+    ours = data.log(*SHAPE)
     for field in ("reward", "log_ratio", "state", "action", "mask", "target_probs"):
         np.testing.assert_allclose(getattr(batch, field), getattr(ours, field), rtol=1e-12)
 
@@ -391,7 +391,7 @@ def test_scope_rl_is_beside_ours_where_it_is_installed(monkeypatch):
             self.name = name
 
         def estimate_policy_value(self, step_per_trajectory, reward, **given):
-            log = data.as_numpy(data.log(*QUICK.log_shape, "float64"))
+            log = data.as_numpy(data.log(*QUICK.log_shape))
             assert (step_per_trajectory, reward.size) == (log.reward.shape[1], log.reward.size)
             assert set(given) == {"action", "pscore", "evaluation_policy_action_dist"}
             return rivals.ESTIMATORS[self.name](log)

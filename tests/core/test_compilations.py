@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from osiris_jax.cli.compilations import FOLDER_VARIABLE, forget_oldest, keep_compilations
+from osiris_jax.core.compilations import FOLDER_VARIABLE, forget_oldest, keep_compilations
 
 STUDY = ("study", "--world", "waiting-room", "--trials", "2", "--sizes", "4", "--estimators", "is")
 
@@ -17,6 +17,7 @@ def environment(monkeypatch, tmp_path):
     """An environment in which the user has said nothing about JAX's cache."""
     without = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
     monkeypatch.setattr(os, "environ", without | {"OSIRIS_JAX_CACHE": str(tmp_path / "cache")})
+    monkeypatch.delitem(sys.modules, "jax")  # as in a process that has not imported it yet
     return os.environ
 
 
@@ -59,7 +60,7 @@ def test_no_home_is_no_error(environment, monkeypatch):
     def nowhere():
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr("osiris_jax.cli.compilations.cache_folder", nowhere)
+    monkeypatch.setattr("osiris_jax.core.compilations.cache_folder", nowhere)
     keep_compilations()
     assert FOLDER_VARIABLE not in environment
 
@@ -92,3 +93,23 @@ def test_the_library_configures_nothing():
     given = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=given)
     assert done.stdout.split() == ["None"], done.stderr
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_the_switch_in_python(begun, given, tmp_path):
+    """Compilations land in the folder, also where JAX has compiled something before."""
+    first = "import jax; jax.numpy.ones(3) + 1\n" if begun else ""
+    code = first + (
+        "import osiris_jax as oj, os, sys\n"
+        "os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'\n"
+        "print(oj.keep_compilations(*sys.argv[1:]))\n"
+        "import jax; jax.jit(lambda x: jax.numpy.sin(x) + 2)(1.0)\n"
+    )
+    wanted = tmp_path / ("mine" if given else "cache/compilations")
+    alone = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
+    alone["OSIRIS_JAX_CACHE"] = str(tmp_path / "cache")
+    command = [sys.executable, "-c", code, *([str(wanted)] if given else [])]
+    done = subprocess.run(command, capture_output=True, text=True, env=alone)
+    assert done.stdout.split() == [str(wanted)], done.stderr
+    assert list(wanted.glob("jit__lambda*"))

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
-from datasets import NUM_STATES
+from datasets import NUM_STATES, load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,10 +120,6 @@ def wild_data(seed, zeros):
             }
         )
     return data
-
-
-def load(data):
-    return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES), 12)
 
 
 def representable(value, float_type):

@@ -2,6 +2,7 @@
 
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,8 +40,7 @@ def test_functions_give_the_data_that_pytrees_give():
     wrapped = jax.tree_util.Partial(q)
     known = world_of(EpsilonGreedy(wrapped, 0.5), Softmax(wrapped, 2.0))
     expected = known.rollout(key, 30, probs=True)
-    for mine, its in zip(jax.tree.leaves(plain), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(mine, its)
+    chex.assert_trees_all_equal(plain, expected)
 
 
 def test_functions_are_policies_with_ratios_of_their_own():

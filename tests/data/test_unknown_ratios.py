@@ -4,19 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from composed import TESTS, estimate_all, labels_for
-from datasets import MAX_STEPS, NUM_STATES, VARIANTS, poisoned, random_data
+from composed import TESTS, plain
+from datasets import NUM_STATES, VARIANTS, load, poisoned, random_data
 
 import osiris_jax as oj
 from osiris_jax.core import masked
 from osiris_jax.core.options import default, keywords
-from osiris_jax.estimators import WITHOUT_RATIOS
-from osiris_jax.inference.forms import BY_COUNTS
-from osiris_jax.inference.run import Engine, plan_all
+from osiris_jax.inference.run import Resampler, specs_to_resample
 
 SIZE, SEED = 6, 4
 # `dm` has no ratios, and `stepwise-dr` never omits that of Q-hat
 NEVER_OMITTED = ("dm", "stepwise-dr")
+BY_COUNTS = [name for name, entry in oj.ESTIMATORS.items() if entry.of_counts is not None]
 UNKNOWN = {"nan": np.nan, "inf": np.inf}
 
 
@@ -34,7 +33,7 @@ def spoiled(kind, value):
     row, step = place_of(kind, data)
     if kind == "no reward":
         data[row]["rewards"][:] = 0
-    batch = oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES), MAX_STEPS)
+    batch = load(data)
     log_ratio = batch.log_ratio.at[row, step].set(value)
     if kind == "after a zero":
         log_ratio = log_ratio.at[row, 0].set(-jnp.inf)
@@ -42,24 +41,23 @@ def spoiled(kind, value):
 
 
 def is_estimated_from_ratios(label):
-    return VARIANTS[label][0] not in WITHOUT_RATIOS
+    return oj.ESTIMATORS[VARIANTS[label][0]].reads_ratios
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
 @pytest.mark.parametrize("kind", ["first", "last", "no reward", "after a zero"])
 def test_an_unknown_ratio_makes_every_estimate_nan(kind, value, float_type):
     batch, _ = spoiled(kind, value)
-    values = estimate_all(poisoned(batch))
-    for label, found in values.items():
-        assert np.isnan(found) == is_estimated_from_ratios(label), label
+    for label in VARIANTS:
+        assert np.isnan(plain(label, poisoned(batch))) == is_estimated_from_ratios(label), label
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
 def test_all_ratios_unknown(value):
-    batch = oj.from_episodes(random_data(SEED, SIZE), num_states=NUM_STATES)
-    values = estimate_all(batch.replace(log_ratio=jnp.full_like(batch.reward, value)))
-    for label, found in values.items():
-        assert np.isnan(found) == is_estimated_from_ratios(label), label
+    batch = load(random_data(SEED, SIZE))
+    batch = batch.replace(log_ratio=jnp.full_like(batch.reward, value))
+    for label in VARIANTS:
+        assert np.isnan(plain(label, batch)) == is_estimated_from_ratios(label), label
 
 
 @pytest.mark.parametrize("value", UNKNOWN.values(), ids=UNKNOWN)
@@ -93,8 +91,7 @@ def test_no_test_decides_by_an_unknown_ratio(test, value, float_type):
     batch, _ = spoiled("last", value)
     for weighting in ("none", "to-go"):
         assert np.isnan(oj.relevance_pvalues(batch, test, weighting=weighting)).all()
-    values = estimate_all(batch, test=test)
-    assert all(np.isnan(values[label]) for label in labels_for(test))
+    assert np.isnan(oj.estimate(batch, "wis", relevance=test))
 
 
 def test_a_network_of_unknown_weights_has_diverged():
@@ -111,10 +108,10 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
     settings = {"alpha": default(0.5), "threshold": None, "discount": 0.9}
     settings |= {"weighting": default("none"), "ddof": default(1), "key": jax.random.key(0)}
     options = {"keep": np.arange(NUM_STATES) < NUM_STATES - 1} if relevance == "oracle" else {}
-    plans = plan_all(batch, names, relevance, settings, options)
+    specs = specs_to_resample(batch, names, relevance, settings | options)
     others = [i for i in range(SIZE) if i != row]
     rows = np.array([[*others, others[0]], np.arange(SIZE), [row] * SIZE])
-    found = Engine(batch, plans).values(rows)
+    found = Resampler(batch, specs).values_of_rows(rows)
     for label, values in found.items():
         for number, of_resample in enumerate(rows):
             gathered = jax.tree.map(lambda x, own=of_resample: x[own], batch)

@@ -2,10 +2,10 @@
 
 import jax
 import numpy as np
-import oracle
-import oracle_dr
+import oracles as oracle
 import pytest
 from datasets import NUM_ACTIONS, NUM_STATES, random_data
+from oracles import doubly_robust as oracle_dr
 
 import osiris_jax as oj
 

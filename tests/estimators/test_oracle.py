@@ -1,18 +1,18 @@
-"""Estimators and p-values against the slow oracle, on random ragged data sets."""
+"""Every estimator against its slow oracle, on random ragged data sets; `-k NAME` for one alone."""
 
+import chex
 import jax
 import numpy as np
-import oracle
-import oracle_dr
-import oracle_lagged
+import oracles as oracle
 import pytest
-from composed import labels_for, omitted, plain
+from composed import OMITTING, plain, value
 from datasets import (
     MAX_STEPS,
     NUM_ACTIONS,
     NUM_STATES,
     VARIANTS,
-    golden,
+    load,
+    poisoned,
     ragged_data,
     random_data,
     random_map,
@@ -20,200 +20,80 @@ from datasets import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import doubly_robust as oracle_dr
+from oracles import entries
+from oracles import lagged as oracle_lagged
 
 import osiris_jax as oj
 from osiris_jax.estimators.incremental import choose_cuts
+from osiris_jax.pipeline import compose
 
 _choose_cuts = jax.jit(choose_cuts, static_argnames="variance")
-BINS = oracle_lagged.lag_ranges(MAX_STEPS)
-EVERYTHING = np.ones((len(BINS), NUM_STATES), bool)
-BY_MAP = tuple(labels_for("oracle"))
+EVERYTHING = np.ones(NUM_STATES, bool)
 DISCOUNTS = st.sampled_from([1.0, 0.9, 0.0])
-WEIGHTINGS = st.sampled_from(["to-go", "future", "none"])
+every_label = pytest.mark.parametrize("label", VARIANTS)
 
 
-def load(data):
-    return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES), MAX_STEPS)
+def expect(label, found, data, discount=0.9, *, rtol=1e-9, atol=1e-12):
+    """Compares a variant with its slow form."""
+    name, options = VARIANTS[label]
+    expected = entries.of_estimator(name)(data, discount=discount, **options)
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 
 
-def q_and_v(data, qhat):
-    """Q-hat of the actions taken, and V-hat, for each trajectory."""
-    return zip(*oracle_dr.step_values(data, qhat), strict=True)
+@pytest.mark.parametrize("name", oj.ESTIMATORS)
+def test_every_estimator_has_an_oracle(name):
+    assert callable(entries.of_estimator(name))
 
 
-# estimators that need a Q-hat: functions of the data, Q-hat and the discount
-WITH_Q = oracle_dr.ESTIMATORS | {
-    "stepwise-dr": lambda data, qhat, discount: oracle_lagged.stepwise_dr(
-        data, EVERYTHING, BINS, *q_and_v(data, qhat), discount
-    )
-}
-WITHOUT_Q = oracle.ESTIMATORS | {
-    "stepwise": lambda data, discount, **options: oracle_lagged.stepwise(
-        data, EVERYTHING, BINS, discount, **options
-    )
-}
+def test_what_to_write_for_an_entry_without_an_oracle_is_said():
+    with pytest.raises(LookupError, match=r"`my_is\(data, .* tests/oracles/estimators.py.* ESTIM"):
+        entries.of_estimator("my-is")
+    with pytest.raises(LookupError, match=r"`mine\(data, .* tests/oracles/relevance.py.* RELEV"):
+        entries.of_test("mine")
 
 
-def expect(found, data, discount, *, rtol=1e-9, atol=1e-12, only=None):
-    """Compares variants with their slow forms."""
-    fitting = {"discount": discount, "folds": 5, "smoothing": 0.1}
-    qhat = oracle_dr.fitted(data, NUM_ACTIONS, **fitting)
-    for label, value in found.items():
-        name, options = VARIANTS[label]
-        if name in WITH_Q:
-            expected = WITH_Q[name](data, qhat, discount)
-        else:
-            expected = WITHOUT_Q[name](data, discount=discount, **options)
-        np.testing.assert_allclose(value, expected, rtol=rtol, atol=atol, err_msg=label)
+def test_tests_load_what_users_load(float_type):
+    data = random_data(3, 6)
+    expected = oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES), MAX_STEPS)
+    chex.assert_trees_all_equal(load(data), expected)
+    chex.assert_trees_all_equal_dtypes(load(data), expected)
+    assert (expected.num_states, expected.num_actions) == (NUM_STATES, NUM_ACTIONS)
 
 
-def test_the_oracle_knows_every_estimator():
-    assert set(WITH_Q) | set(WITHOUT_Q) == set(oj.ESTIMATORS)
-
-
-@settings(max_examples=150)
-@given(ragged_data(), DISCOUNTS, st.integers(0, 2**32 - 1))
-def test_estimators(data, discount, seed):
-    """Each estimator, plain and after omission by a random map of states."""
-    keep = random_map(seed)
+@every_label
+@settings(max_examples=50)
+@given(ragged_data(), DISCOUNTS, st.integers(0, 2**32 - 1), st.booleans())
+def test_estimators(label, data, discount, seed, all_kept):
+    """After omission by a random map of states, or by one that keeps all; NaN in the padding."""
+    name, _ = VARIANTS[label]
+    by_state = label in OMITTING and not compose.is_by_lag(name)
+    keep = random_map(seed) if by_state and not all_kept else EVERYTHING
     with jax.enable_x64(True):
-        batch = load(data)
-        values = plain(batch, discount)
-        after = omitted(batch, np.where(keep, 0.0, 1.0), 0.5, discount, labels=BY_MAP)
+        found = value(label, poisoned(load(data)), keep if by_state else "everything", discount)
     scale = max(np.abs(e["rewards"]).max() for e in data)
-    expect(values, data, discount, atol=1e-12 * scale)
-    expect(after, oracle.omit(data, keep), discount, atol=1e-12 * scale)
+    expect(label, found, oracle.omit(data, keep), discount, atol=1e-12 * scale)
 
 
-def test_one_trajectory(double):
+@pytest.mark.parametrize("label", oj.ESTIMATORS)
+def test_one_trajectory(label, double):
     """Nothing can be learnt from N = 1: INCRIS then ignores all ratios, the weighted do too."""
     data = random_data(1, 1)
-    values = plain(load(data), 1.0)
-    expect(values, data, 1.0, rtol=1e-12)
-    assert np.isnan(values["rcis"])
-    for label in ("wis", "cwpdis", "phwis", "incris", "stepwise-weighted"):
-        np.testing.assert_allclose(values[label], oracle.mc(data), rtol=1e-12)
+    found = plain(label, load(data), 1.0)
+    expect(label, found, data, 1.0, rtol=1e-12)
+    assert np.isnan(found) == (label == "rcis")
+    if label in ("wis", "cwpdis", "phwis", "incris"):
+        np.testing.assert_allclose(found, oracle.mc(data), rtol=1e-12)
 
 
 @pytest.mark.parametrize("clip", [0.3, 1.0])
-def test_weights_are_cut_at_any_limit(clip, double):
-    data = random_data(2, 6, max_steps=2)
-    for label, (name, options) in VARIANTS.items():
-        if "clip" in options:
-            value = oj.estimate(load(data), name, clip=clip, discount=0.9)
-            expected = WITHOUT_Q[name](data, 0.9, clip=clip)
-            np.testing.assert_allclose(value, expected, rtol=1e-9, err_msg=label)
-            assert not np.isclose(value, oj.estimate(load(data), name, discount=0.9))
-
-
-@settings(max_examples=200)
-@given(
-    ragged_data(),
-    WEIGHTINGS,
-    st.sampled_from([0, 1]),
-    st.sampled_from([1.0, 0.9]),
-    st.booleans(),
-)
-def test_pvalues(data, weighting, ddof, discount, first_visit):
-    options = {"weighting": weighting, "discount": discount, "first_visit": first_visit}
-    with jax.enable_x64(True):
-        batch = load(data)
-        welch = oj.relevance_pvalues(batch, "welch", ddof=ddof, **options)
-        smirnov = oj.relevance_pvalues(batch, "smirnov", **options)
-    expected = oracle.pvalues(data, NUM_STATES, "welch", ddof=ddof, **options)
-    np.testing.assert_allclose(welch, expected, rtol=1e-9, atol=1e-12)
-    expected = oracle.pvalues(data, NUM_STATES, "smirnov", **options)
-    np.testing.assert_allclose(smirnov, expected, rtol=1e-9)
-
-
-@settings(max_examples=40)
-@given(ragged_data(), WEIGHTINGS)
-def test_leave_one_out(data, weighting):
-    options = {"weighting": weighting, "first_visit": weighting == "future"}
-    for test in ("welch", "smirnov"):
-        with jax.enable_x64(True):
-            actual = oj.relevance_pvalues(load(data), test, leave_one_out=True, **options)
-        expected = oracle.pvalues_leave_one_out(data, NUM_STATES, test=test, **options)
-        np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-12, err_msg=test)
-
-
-WITH_OPTIONS = {
-    "welch by return": ("welch", {"classes": "return"}),
-    "welch by return, first visits": (
-        "welch",
-        {"classes": "return", "first_visit": True, "weighting": "none"},
-    ),
-    "smirnov by return": ("smirnov", {"classes": "return", "weighting": "future"}),
-    "welch by folds": ("welch", {"folds": 2}),
-    "welch by return and folds": (
-        "welch",
-        {"folds": 4, "classes": "return", "weighting": "future"},
-    ),
-    "welch by return, one left out": ("welch", {"leave_one_out": True, "classes": "return"}),
-    "smirnov by folds": ("smirnov", {"folds": 3}),
-    "smirnov by return and folds": (
-        "smirnov",
-        {"folds": 2, "classes": "return", "weighting": "none"},
-    ),
-    "effect": ("effect", {}),
-    "effect not shrunk": ("effect", {"shrink": False, "weighting": "future"}),
-    "effect by folds": ("effect", {"folds": 2, "weighting": "none"}),
-    "effect by return, one left out": ("effect", {"leave_one_out": True, "classes": "return"}),
-}
-
-
-@pytest.mark.parametrize("case", WITH_OPTIONS)
-@settings(max_examples=40)
-@given(ragged_data(sizes=(6,), max_steps=st.just(MAX_STEPS)), st.sampled_from([1.0, 0.9]))
-def test_evidence_with_options(case, data, discount):
-    test, options = WITH_OPTIONS[case]
-    with jax.enable_x64(True):
-        actual = oj.relevance_pvalues(load(data), test, discount=discount, **options)
-    options = {"discount": discount, **options}
-    folds = len(data) if options.pop("leave_one_out", False) else options.pop("folds", 0)
-    if folds:
-        expected = oracle.evidence_by_fold(data, NUM_STATES, test, folds, **options)
-    else:
-        expected = oracle.evidence(data, NUM_STATES, test, **options)
-    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("case", ["welch by return and folds", "smirnov by folds", "effect"])
-def test_evidence_with_options_in_float32(case):
-    test, options = WITH_OPTIONS[case]
-    data = random_data(3, 6)
-    actual = oj.relevance_pvalues(load(data), test, **options)
-    options, folds = dict(options), options.get("folds", 1)
-    options.pop("folds", None)
-    expected = oracle.evidence(data, NUM_STATES, test, **options)
-    if folds > 1:
-        expected = oracle.evidence_by_fold(data, NUM_STATES, test, folds, **options)
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-@settings(max_examples=60)
-@given(
-    ragged_data(sizes=(6,)),
-    st.sampled_from(["welch", "effect"]),
-    st.sampled_from([0.1, 0.5, 1.0]),
-    st.integers(0, 4),
-)
-def test_the_most_relevant_ratios_of_a_trajectory(data, test, level, max_kept):
-    """From evidence that is checked elsewhere, for rounding decides between equal p-values."""
-    name = "threshold" if test == "effect" else "alpha"
-    with jax.enable_x64(True):
-        batch, relevance = load(data), {"relevance": test, "weighting": "none", "folds": 2}
-        found = np.asarray(oj.relevance_pvalues(batch, test, weighting="none", folds=2))
-        value = oj.estimate(batch, "pdis", max_kept=max_kept, **{name: level}, **relevance)
-    keep = found > level if test == "effect" else oracle.keep_map(found, level)
-    badness = -found if test == "effect" else found
-    kept = [
-        oracle.most_relevant(*row, max_kept)
-        for row in zip(oracle.at_steps(data, keep), oracle.at_steps(data, badness), strict=True)
-    ]
-    assert all(row.sum() <= max_kept for row in kept)
-    expected = oracle.pdis(oracle.omit_steps(data, kept))
-    np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-10)
+@pytest.mark.parametrize("label", [x for x, (_, options) in VARIANTS.items() if "clip" in options])
+def test_weights_are_cut_at_any_limit(label, clip, double):
+    data, name = random_data(2, 6, max_steps=2), VARIANTS[label][0]
+    found = oj.estimate(load(data), name, clip=clip, discount=0.9)
+    expected = entries.of_estimator(name)(data, 0.9, clip=clip)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert not np.isclose(found, plain(name, load(data)))
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -272,8 +152,9 @@ def test_osiris_from_data_to_estimate(test, leave_one_out, weighting, double):
     alphas = np.array([0.0, 0.05, 0.3, 0.5, 0.8, 1.0])
     options = {"weighting": weighting}
     data = random_data(7, 20, coarse=True)
-    pvalues = oracle.pvalues_leave_one_out if leave_one_out else oracle.pvalues
-    p = pvalues(data, NUM_STATES, test=test, **options)
+    p = oracle.pvalues(data, NUM_STATES, test=test, **options)
+    if leave_one_out:
+        p = oracle.by_fold(oracle.pvalues, data, len(data), NUM_STATES, test=test, **options)
     for name in ("is", "wis", "pdis", "mis"):
         reference = oracle.ESTIMATORS[name]
         expected = [reference(oracle.omit(data, oracle.keep_map(p, a))) for a in alphas]
@@ -289,28 +170,14 @@ def test_osiris_from_data_to_estimate(test, leave_one_out, weighting, double):
         assert len(set(np.round(expected, 9))) > 2
 
 
-GRIDWORLD = golden()["GridworldDD-0-25"][0]
-
-
-@pytest.mark.parametrize("weighting", ["to-go", "future", "none"])
-@pytest.mark.parametrize("test", ["welch", "smirnov"])
-def test_pvalues_of_a_gridworld(test, weighting, float_type):
-    """Products of the same ratios in another order are ties, and must stay ties."""
-    batch = oj.from_episodes(GRIDWORLD, num_states=98)
-    actual = oj.relevance_pvalues(batch, test, weighting=weighting)
-    expected = oracle.pvalues(GRIDWORLD, 98, test, weighting=weighting)
-    tolerance = 1e-9 if float_type == "float64" else 1e-4
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
-
-
-@settings(max_examples=60)
+@pytest.mark.parametrize("label", [x for x in VARIANTS if VARIANTS[x][0] != "incris"])
+@settings(max_examples=20)
 @given(ragged_data(sizes=(6,)), st.sampled_from([1.0, 0.9]))
-def test_float32_follows_where_weights_are_moderate(data, discount):
-    values = plain(load(data), discount)
+def test_float32_follows_where_weights_are_moderate(label, data, discount):
     weights = [np.exp(np.max(np.cumsum([0.0, *episode["log_ratio"]]))) for episode in data]
     scale = np.mean([np.abs(e["rewards"]).sum() * w for e, w in zip(data, weights, strict=True)])
-    values = {label: x for label, x in values.items() if VARIANTS[label][0] != "incris"}
-    expect(values, data, discount, rtol=1e-3, atol=1e-5 * (1 + scale))
+    found = plain(label, load(data), discount)
+    expect(label, found, data, discount, rtol=1e-3, atol=1e-5 * (1 + scale))
 
 
 @settings(max_examples=60)

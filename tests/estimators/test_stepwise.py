@@ -2,16 +2,14 @@
 
 from functools import partial
 
-import enumeration
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import oracle_lagged
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, poisoned, random_data
+from datasets import MAX_STEPS, NUM_STATES, load, poisoned, ragged_data, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import lagged as oracle_lagged
 
 import osiris_jax as oj
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr_from_values
@@ -30,21 +28,6 @@ discounts = st.sampled_from([1.0, 0.9, 0.0])
 seeds = st.integers(0, 2**32 - 1)
 
 
-def ragged_data():
-    return st.builds(
-        random_data,
-        seeds,
-        st.just(SIZE),
-        coarse=st.booleans(),
-        zeros=st.sampled_from([0.0, 0.15]),
-        scale=st.sampled_from([1.0, 1e3]),
-    )
-
-
-def load(data, steps=MAX_STEPS):
-    return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES, num_actions=3), steps)
-
-
 def random_theta(seed, rows):
     return np.random.default_rng(seed).random((rows, NUM_STATES)) < 0.5
 
@@ -56,7 +39,7 @@ def random_values(seed, data):
 
 
 def padded(rows, steps=MAX_STEPS):
-    return jnp.array([np.pad(row, (0, steps - len(row)), constant_values=np.nan) for row in rows])
+    return np.array([np.pad(row, (0, steps - len(row)), constant_values=np.nan) for row in rows])
 
 
 # Bins -------------------------------------------------------------------------------------------
@@ -86,7 +69,7 @@ def test_bins_that_cannot_be():
 
 
 @settings(max_examples=150)
-@given(ragged_data(), st.sampled_from(WEIGHTINGS), st.sampled_from([0, 1]), discounts)
+@given(ragged_data((SIZE,)), st.sampled_from(WEIGHTINGS), st.sampled_from([0, 1]), discounts)
 def test_pvalues(data, weighting, ddof, discount):
     options = {"weighting": weighting, "ddof": ddof, "discount": discount}
     with jax.enable_x64(True):
@@ -96,7 +79,7 @@ def test_pvalues(data, weighting, ddof, discount):
 
 
 @settings(max_examples=40)
-@given(ragged_data(), st.sampled_from([0.0, 0.3]))
+@given(ragged_data((SIZE,)), st.sampled_from([0.0, 0.3]))
 def test_pvalues_of_every_lag_and_of_first_visits(data, undecided):
     with jax.enable_x64(True):
         actual = welch(load(data), weighting="future", first_visit=True, undecided=undecided)
@@ -157,7 +140,7 @@ def test_huge_and_vanishing_ratios(weighting, float_type):
 
 
 @settings(max_examples=150)
-@given(ragged_data(), discounts, seeds, st.sampled_from([(EXACT, BINS), (16, None)]))
+@given(ragged_data((SIZE,)), discounts, seeds, st.sampled_from([(EXACT, BINS), (16, None)]))
 def test_estimators(data, discount, seed, schedule):
     exact, bins = schedule
     bins = bins or oracle_lagged.lag_ranges(MAX_STEPS, exact)
@@ -199,32 +182,6 @@ def test_special_maps(float_type):
             value = estimate(batch, batch.log_ratio, theta=~everything, weighted=switch, **options)
             close(value, oj.estimate(batch, "mc", discount=0.9))
             assert value.dtype == float_type
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_from_pvalues_to_estimate(weighted, double):
-    """alpha = 1 is the plain estimator, alpha = 0 is MC, between them the oracle decides."""
-    data = random_data(0, SIZE)
-    batch = load(data)
-    p = welch(batch, weighting="future", exact_lags=EXACT)
-    expected_p = oracle_lagged.pvalues(data, NUM_STATES, BINS, "future")
-    values = []
-    for alpha in (0.0, 0.1, 0.5, 1.0):
-        value = estimate(
-            batch,
-            batch.log_ratio,
-            theta=relevant(p, alpha),
-            weighted=weighted,
-            exact_lags=EXACT,
-        )
-        theta = oracle.keep_map(expected_p, alpha)
-        expected = oracle_lagged.stepwise(data, theta, BINS, weighted=weighted)
-        np.testing.assert_allclose(value, expected, rtol=1e-9)
-        values.append(float(value))
-    np.testing.assert_allclose(values[0], oj.estimate(batch, "mc"), rtol=1e-12)
-    name = "cwpdis" if weighted else "pdis"
-    np.testing.assert_allclose(values[-1], oj.estimate(batch, name), rtol=1e-12)
-    assert len(set(values)) == 4
 
 
 def test_rows_of_a_map(double):
@@ -340,119 +297,3 @@ def test_a_long_horizon():
     assert 0.2 < np.mean(found[True][0] < 0.5) < 0.8
     np.testing.assert_allclose(found[False][0], found[True][0], rtol=0, atol=2e-3)
     np.testing.assert_allclose(found[False][1], found[True][1], rtol=1e-4)
-
-
-# The theorem ------------------------------------------------------------------------------------
-
-
-def phased_mdp():
-    """Three phases of two states each, in turn; what is done matters at few lags only.
-
-    In phase 0 (states 0, 1) the action chooses the state of phase 1 and nothing else. In phase 1
-    (2, 3) it makes the reward, which also depends on the state, and chooses the state of
-    phase 2, on which the reward there (4, 5) depends; in phase 2 it does nothing. So phase 0
-    is relevant at lag 1, phase 1 at lags 0 and 1, phase 2 never. State 6 is the end.
-    """
-    rng = np.random.default_rng(0)
-    transition, reward = np.zeros((7, 2, 7)), np.zeros((7, 2, 7))
-    transition[0:2, :, 2:4] = [[[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]]]
-    transition[2:4, :, 4:6] = [[0.8, 0.2], [0.1, 0.9]]
-    transition[4:6, :, [0, 1, 6]] = [0.5, 0.3, 0.2]
-    transition[6, :, 6] = 1
-    reward[0:2] = rng.normal(size=(2, 1, 1))
-    reward[2:4] = rng.normal(size=(2, 2, 1))
-    reward[4:6] = rng.normal(size=(2, 1, 1))
-    target = np.tile([[0.85, 0.15]], (7, 1))
-    target[0] = [0.4, 0.6]
-    return enumeration.Mdp(
-        transition=transition,
-        reward=reward,
-        start=np.array([0.5, 0.2, 0.2, 0, 0.1, 0, 0]),
-        terminal=np.arange(7) == 6,
-        behavior=np.tile([[0.45, 0.55]], (7, 1)),
-        target=target,
-        horizon=5,
-        discount=0.9,
-    )
-
-
-def true_theta(mdp):
-    """[lag, state] whether E[r_{t+dt} | s, a] under the target policy depends on the action."""
-    theta = np.zeros((mdp.horizon, len(mdp.start)), bool)
-    for state in np.flatnonzero(~mdp.terminal):
-        by_action = [
-            enumeration.Paths(mdp.starting(state), mdp.target, action) for action in range(2)
-        ]
-        first, second = (paths.probability @ paths.rewards for paths in by_action)
-        theta[:, state] = np.abs(first - second) > 1e-12
-    return theta
-
-
-@pytest.fixture(scope="module")
-def world():
-    """The MDP, its trajectories under the behaviour policy, each as data set of its own."""
-    mdp = phased_mdp()
-    paths = enumeration.Paths(mdp, mdp.behavior)
-    with jax.enable_x64(True), np.errstate(divide="ignore"):
-        batches = oj.TrajectoryBatch(
-            reward=jnp.array(paths.rewards)[:, None],
-            log_ratio=jnp.array(np.log(paths.ratios))[:, None],
-            state=jnp.array(paths.states)[:, None],
-            mask=jnp.array(paths.mask)[:, None],
-            num_states=len(mdp.start),
-            num_actions=2,
-        )
-    return mdp, paths, batches
-
-
-def test_the_phases_are_relevant_where_they_should_be(world):
-    expected = np.zeros((5, 7), bool)
-    expected[1, [0, 1]] = expected[0, [2, 3]] = expected[1, [2, 3]] = True
-    np.testing.assert_array_equal(true_theta(world[0]), expected)
-
-
-def test_step_wise_osiris_is_unbiased(world, double):
-    """Theorem 3 by every trajectory; a map that lacks a relevant lag is biased."""
-    mdp, paths, batches = world
-    theta, value = true_theta(mdp), enumeration.value(mdp, mdp.target)
-
-    def moments(theta):
-        each = jax.vmap(lambda b: estimate(b, b.log_ratio, theta=theta, discount=mdp.discount))
-        estimates = np.asarray(each(batches))
-        return paths.mean(estimates), paths.variance(estimates)
-
-    mean, variance = moments(theta)
-    assert abs(mean - value) < 1e-12
-    pdis_mean, pdis_variance = moments(None)
-    assert abs(pdis_mean - value) < 1e-12
-    assert variance < 0.8 * pdis_variance
-    assert abs(moments(theta & (np.arange(5) != 1)[:, None])[0] - value) > 1e-2
-    assert abs(enumeration.value(mdp, mdp.behavior) - value) > 1e-2
-
-
-def test_step_wise_dr_is_unbiased_whatever_q_is(world, double):
-    """And it would not be, if at theta_0 = 0 the ratio of Q-hat were omitted with the reward's."""
-    mdp, paths, batches = world
-    theta, value = true_theta(mdp), enumeration.value(mdp, mdp.target)
-    table = np.random.default_rng(1).normal(size=(7, 2))
-    q = np.where(paths.mask, table[paths.states, paths.actions], np.nan)
-    v = np.where(paths.mask, (mdp.target * table).sum(1)[paths.states], np.nan)
-
-    @jax.vmap
-    def dr(batch, q, v):
-        return estimate_dr(batch, batch.log_ratio, theta, q[None], v[None], discount=mdp.discount)
-
-    assert abs(paths.mean(np.asarray(dr(batches, q, v))) - value) < 1e-12
-
-    def literal(row):
-        """sum_t gamma^(t-1) W_{<t} [rho_t^theta_0 (r_t - q_t) + v_t] of one trajectory."""
-        total = 0.0
-        for at in range(paths.lengths[row]):
-            state, ratio = paths.states[row], paths.ratios[row]
-            kept = [ratio[t] ** theta[at - t, state[t]] for t in range(at + 1)]
-            inner = kept[at] * (paths.rewards[row, at] - q[row, at]) + v[row, at]
-            total += mdp.discount**at * np.prod(kept[:at]) * inner
-        return total
-
-    literally = np.array([literal(row) for row in range(len(paths.lengths))])
-    assert abs(paths.mean(literally) - value) > 1e-2

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 
-import enumeration
 import jax
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from exact_cases import (
     waiting_world,
     world_of,
 )
+from oracles import enumeration
 
 import osiris_jax as oj
 

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle_wild
 import pytest
+from oracles import incremental as oracle_wild
 
 import osiris_jax as oj
 from osiris_jax.estimators import incremental
@@ -67,7 +67,7 @@ def test_incris_where_products_of_the_error_overflow():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_oracle_of_wild_data_is_the_definition(seed):
     """Against the plain oracle, which computes scores one by one from lists."""
-    import oracle
+    import oracles as oracle
 
     data = oracle_wild.wild_data(5 * seed, "float64")
     log = [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import oracle
+import oracles as oracle
 
 import osiris_jax as oj
 from fuzzing.forms import ANSWER, ANYTHING, REFUSAL, Case

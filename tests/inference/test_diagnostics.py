@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
 from datasets import NUM_STATES, random_data, random_map
 from hypothesis import given

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-import oracle_checks
 import pytest
 from datasets import poisoned
+from oracles import propensities as oracle_checks
 
 import osiris_jax as oj
 from osiris_jax.inference.propensities import check_propensities

@@ -2,11 +2,11 @@
 
 import jax
 import numpy as np
-import oracle_behavior as oracle
 import pytest
 from datasets import NUM_ACTIONS, NUM_STATES, poisoned, ragged_data, random_data, random_probs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import behavior as oracle
 
 import osiris_jax as oj
 from osiris_jax.models.calibration import calibrate

@@ -3,15 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import oracle_figures
-import oracle_published
+import oracles as oracle
 import pytest
 from datasets import MAX_STEPS, NUM_STATES, poisoned, ragged_data, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 from matplotlib.text import Text
+from oracles import figures as oracle_figures
+from oracles import published as oracle_published
 
 import osiris_jax as oj
 from osiris_jax import plots

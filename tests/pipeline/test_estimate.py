@@ -132,9 +132,9 @@ def test_one_trace_for_all_numbers():
     )
     for (name, first), second in zip(calls, others, strict=True):
         oj.estimate(BATCH, name, **first)
-        traces = MODULE._estimate._cache_size()
+        traces = MODULE.values_of._cache_size()
         oj.estimate(BATCH, name, **second)
-        assert MODULE._estimate._cache_size() == traces
+        assert MODULE.values_of._cache_size() == traces
 
 
 STACKED = jax.tree.map(lambda x: x[None], BATCH)

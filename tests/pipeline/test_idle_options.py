@@ -7,7 +7,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
 from datasets import NUM_STATES, random_data
 

@@ -81,17 +81,17 @@ def test_products_are_in_full_precision(label):
 
 
 def test_products_of_a_bootstrap_are_in_full_precision():
-    from osiris_jax.inference.run import Engine, plan_all
+    from osiris_jax.inference.run import Resampler, specs_to_resample
 
     batch = batch_of()
     settings = {"alpha": 0.5, "threshold": None, "discount": 0.9, "key": jax.random.key(0)}
     names = ["osirwis", "osiris", "wis", "is", "cwpdis", "pdis", "phwis", "mc"]
-    engine = Engine(batch, plan_all(batch, names, None, settings, {}))
+    resampler = Resampler(batch, specs_to_resample(batch, names, None, settings))
     rows = jnp.zeros((3, 6), jnp.int32)
     from osiris_jax.inference.forms import values_of_rows
 
     def values(batch, rows):
-        return values_of_rows(batch, engine.prepared, engine.arguments, rows, engine.recipes)
+        return values_of_rows(batch, resampler.prepared, resampler.specs, rows)
 
     found = products(values, batch, rows)
     assert found

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import conftest
 import pytest
 
 import osiris_jax as oj
@@ -32,6 +33,7 @@ def imports_of(path):
             yield from ((home, node.lineno) for home in homes)
 
 
+ORACLES = sorted((ROOT / "tests" / "oracles").glob("*.py"))
 MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py"})
 
 
@@ -40,6 +42,22 @@ def test_a_module_imports_only_from_its_own_room_and_those_before(path):
     own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     for room, line in imports_of(path):
         assert ROOMS.index(room) <= ROOMS.index(own), f"{path.name}:{line} imports {room}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests" / "oracles").glob("*.py")), ids=lambda p: p.stem
+)
+def test_an_oracle_knows_nothing_of_the_library(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
+        for name in [*names, getattr(node, "module", None) or ""]:
+            assert name.split(".")[0] not in ("osiris_jax", "jax"), f"{path}:{node.lineno}"
+
+
+def test_the_slowest_files_exist():
+    names = [path.stem for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
+    assert set(conftest.SLOWEST_FIRST) <= set(names)
 
 
 def test_everything_has_a_room():

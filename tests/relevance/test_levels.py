@@ -6,11 +6,12 @@ import pytest
 
 from osiris_jax import stats
 from osiris_jax.data import from_episodes
-from osiris_jax.estimators.trajectory import OF_WEIGHTS
+from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.pipeline import compose
 from osiris_jax.relevance.omission import PART
 
 STATES = 6
+OF_WEIGHTS = [name for name, entry in ESTIMATORS.items() if entry.of_weights is not None]
 
 
 def data(seed, longest, size=9):

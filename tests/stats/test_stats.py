@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,9 +4,10 @@ import itertools
 
 import jax
 import numpy as np
-import oracle
+import oracles as oracle
 import pytest
 from datasets import ragged
+from oracles import entries
 
 import osiris_jax as oj
 from osiris_jax.study.calibration import VARIANTS, Calibration
@@ -48,7 +49,7 @@ def slow_rows(world, data, test, weighting, variant, *, least_visits):
     hits, chances = ({place: np.zeros(len(data)) for place in places} for _ in range(2))
     for k, trajectories in enumerate(data):
         options = {"weighting": weighting, "first_visit": first_visit}
-        found = oracle.evidence(trajectories, world.num_states, test, **options)
+        found = entries.of_test(test)(trajectories, world.num_states, **options)
         for state, level in itertools.product(range(world.num_states), levels_of(test)):
             if counted(trajectories, state, first_visit, least_visits):
                 edge = next(edge for edge in EDGES if gap[state] <= edge)

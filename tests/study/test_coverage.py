@@ -7,9 +7,9 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle_intervals as slow
 import pytest
 from datasets import ragged
+from oracles import intervals as slow
 
 import osiris_jax as oj
 from osiris_jax import cli

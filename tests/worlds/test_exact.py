@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import enumeration
 import numpy as np
 import pytest
 from exact_cases import (
@@ -18,6 +17,7 @@ from exact_cases import (
     waiting_world,
     world_of,
 )
+from oracles import enumeration
 
 from osiris_jax.worlds.tabular import TabularWorld
 

@@ -3,12 +3,12 @@
 import dataclasses
 from functools import partial
 
-import enumeration
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from exact_cases import COVERED, SEEDS, agree, case, gridworld, some_maps, waiting_world, world_of
+from oracles import enumeration
 
 import osiris_jax as oj
 from osiris_jax.estimators.doubly_robust import dr

@@ -3,12 +3,12 @@
 import dataclasses
 from importlib.metadata import PackageNotFoundError, files
 
-import enumeration
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles import enumeration
 
 import osiris_jax as oj
 from osiris_jax.data.policies import Tabular

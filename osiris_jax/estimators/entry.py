@@ -1,0 +1,70 @@
+"""All that the package knows of an estimator: its entry in the registry."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.registry import Entry
+
+RATIOS = ("reward", "mask", "log_ratio")
+
+
+class Counted(NamedTuple):
+    """An estimator's form for many resamples, each of which is a count for every trajectory.
+
+    Attributes:
+      parts: `(batch, log_ratio, **options)` to what all resamples share.
+      values: `(counts [resample, traj], parts, **options)` to [resample] estimates.
+      of_weights: `(count [traj], log_weight [traj], parts, **options)` to one estimate, for weights
+        that differ between resamples; None where it needs more than weights of trajectories.
+      terms: `parts` to the terms that the estimate is the mean of and the weights in them; None
+        where there are none.
+    """
+
+    parts: Callable[..., Any]
+    values: Callable[..., Any]
+    of_weights: Callable[..., Any] | None = None
+    terms: Callable[..., Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimator(Entry):
+    """An estimator: `function(batch, log_ratio, *, discount, **options)` to a scalar.
+
+    Attributes:
+      reads: the fields of a batch that it reads.
+      normalised: whether its weights are divided by their sum, on which its variance depends.
+      per_decision: whether each reward is weighed by the ratios up to it (True) or a trajectory by
+        all of its own (False); None where weights are of another kind, or there are none.
+      mean_of_terms: whether the estimate is the mean of independent terms, one a trajectory.
+      may_omit: whether there are ratios to omit.
+      of_weights: the same from the log-weights [traj] of trajectories; None where there is none.
+      of_counts: the same for many resamples at once; None where there is none.
+    """
+
+    reads: tuple[str, ...] = RATIOS
+    normalised: bool = True
+    per_decision: bool | None = None
+    mean_of_terms: bool = False
+    may_omit: bool = True
+    of_weights: Callable[..., Any] | None = None
+    of_counts: Counted | None = None
+
+    def __call__(self, batch: TrajectoryBatch, log_ratio: Any, **options: Any) -> Any:
+        chex.assert_rank(batch.reward, 2)
+        chex.assert_equal_shape([batch.reward, batch.mask, log_ratio])
+        return self.function(batch, log_ratio, **options)
+
+    @property
+    def by_lag(self) -> bool:
+        """Whether it omits by lag: it takes a map `theta` of lags and states."""
+        return self.takes("theta")
+
+    @property
+    def reads_ratios(self) -> bool:
+        return "log_ratio" in self.reads

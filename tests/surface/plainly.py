@@ -1,0 +1,131 @@
+"""Facts of plain types: a line each in a file, compared with a tolerance, differences told."""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+
+RELATIVE, OF_SCALE = 1e-5, 1e-6
+DIGITS = 9
+VERSIONS = ("jax", "osiris_jax")
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+RULE = re.compile(r"([─━-])\1+")
+
+
+def plain(value):
+    """Dictionaries, lists, texts and numbers in place of arrays, tuples, dataclasses and tables."""
+    if value is None or isinstance(value, bool | str):
+        return str(value) if isinstance(value, str) else value
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict("records"))
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(k): plain(x) for k, x in value.items() if k not in VERSIONS}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | jax.Array | np.generic):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(float(value))
+    raise TypeError(f"no plain form of {type(value)}")
+
+
+def hashes(batch):
+    """Field -> type, shape and hash of the bytes, of every array of a batch."""
+    arrays = {name: entry for name, entry in vars(batch).items() if hasattr(entry, "dtype")}
+    return {name: hash_of(entry) for name, entry in arrays.items()}
+
+
+def hash_of(array):
+    """The array's type, shape and bytes in one word."""
+    array = np.ascontiguousarray(array)
+    digest = hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
+    return f"{array.dtype}{list(array.shape)} {digest[:16]}"
+
+
+def words(text):
+    """The words of a text, line by line, with # for numbers, whose last digits are not facts."""
+    lines = [
+        " ".join(RULE.sub(r"\1", NUMBER.sub("#", line)).split()) for line in str(text).splitlines()
+    ]
+    return [line for line in lines if line]
+
+
+def write(facts, path):
+    """The facts as JSON, sorted, a fact to a line; a text of several lines takes as many."""
+    lines = [f"{json.dumps(call)}: {_written(facts[call])}" for call in sorted(facts)]
+    Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _written(fact):
+    is_text = isinstance(fact, list) and len(fact) > 1 and all(isinstance(x, str) for x in fact)
+    return json.dumps(fact, indent=1 if is_text else None, ensure_ascii=False)
+
+
+def read(path):
+    """The facts of a file."""
+    return json.loads(Path(path).read_text())
+
+
+def differences(expected, got):
+    """A paragraph for each call whose value is not as expected, with both values."""
+    told = []
+    for call in sorted(expected.keys() | got.keys()):
+        if call not in got:
+            told.append(f"{call}\n    expected {expected[call]!r}\n    got nothing")
+        elif call not in expected:
+            told.append(f"{call}\n    expected nothing\n    got {got[call]!r}")
+        else:
+            scale = max(map(abs, _floats(expected[call])), default=0.0)
+            found = list(_unlike(expected[call], got[call], "", scale))
+            told += [f"{call}{place}\n    expected {x}\n    got {y}" for place, x, y in found]
+    return told
+
+
+def _floats(fact):
+    if isinstance(fact, float):
+        yield fact
+    for entry in _entries(fact).values():
+        yield from _floats(entry)
+
+
+def _entries(fact):
+    if isinstance(fact, dict):
+        return {f".{name}": entry for name, entry in fact.items()}
+    return {f"[{i}]": x for i, x in enumerate(fact)} if isinstance(fact, list) else {}
+
+
+def _unlike(expected, got, place, scale):
+    """(where, expected, got) of every leaf that is not as expected."""
+    if isinstance(expected, float) and isinstance(got, float):
+        if abs(expected - got) > max(RELATIVE * abs(expected), OF_SCALE * scale):
+            yield place, repr(expected), repr(got)
+        return
+    mine, theirs = _entries(expected), _entries(got)
+    if type(expected) is not type(got) or not mine or mine.keys() != theirs.keys():
+        if expected != got or type(expected) is not type(got):
+            yield place, *_apart(expected, got)
+        return
+    for name, entry in mine.items():
+        yield from _unlike(entry, theirs[name], place + name, scale)
+
+
+def _apart(expected, got):
+    """Two values as text; of two lists or dictionaries only what one has and the other has not."""
+    if not (isinstance(expected, list | dict) and type(expected) is type(got)):
+        return repr(expected), repr(got)
+    lines = [[f"{entry}" for entry in fact] for fact in (expected, got)]
+    found = [line for line in difflib.ndiff(*lines) if line[0] in "-+"]
+    return tuple([line[2:] for line in found if line[0] == sign] for sign in "-+")

@@ -1,0 +1,46 @@
+"""The public surface, section by section, through what is public alone.
+
+python -m tests.surface.taking --write [section ...]    after a change that users shall notice
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from . import commands, complaints, faces, values
+from .plainly import write
+
+FOLDER = Path(__file__).parent
+SECTIONS = {
+    "signatures": faces.signatures,
+    "registries": faces.registries,
+    "helps": faces.helps,
+    "estimates": values.estimates,
+    "relevance": values.relevance,
+    "choices": values.choices,
+    "evaluations": values.evaluations,
+    "data": values.data,
+    "worlds": values.worlds,
+    "refusals": complaints.refusals,
+    "refused-commands": complaints.refused_commands,
+}
+SECTIONS |= {f"command-{name}": partial(commands.taken, name) for name in commands.COMMANDS}
+
+
+def path_of(section):
+    """Where a section is kept."""
+    return FOLDER / f"{section}.json"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", required=True)
+    parser.add_argument("sections", nargs="*", metavar="section")
+    for section in parser.parse_args().sections or SECTIONS:
+        facts = SECTIONS[section]()
+        write(facts, path_of(section))
+        print(f"{section}: {len(facts)} facts")
+
+
+if __name__ == "__main__":
+    main()

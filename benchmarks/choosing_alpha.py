@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.cli.study import with_error
-from osiris_jax.core.terminal import markdown
+from osiris_jax.core.faces import markdown, with_error
 
 OMITTING = ("osiris", "osirwis")
 Row = dict[str, Any]

@@ -14,9 +14,8 @@ from osiris_jax.bench.kernels import GRIDWORLD
 from osiris_jax.bench.roofline import Bandwidth
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
 from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
+from osiris_jax.core.faces import Table, markdown, plain
 from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import Table, markdown
-from osiris_jax.evaluation.result import plain
 
 BRIEF = ("case", "shape", "compile", "least", "us/trial", "its time", "ratio", "memory", "of roof")
 LETTERS = {"trials": "K", "trajectories": "n", "steps": "T", "states": "S", "alphas": "A"}

@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from osiris_jax.core.files import check_folder, write_text
-from osiris_jax.core.terminal import markdown, print_table, say, stages
-from osiris_jax.study.calibration import Calibration
+from osiris_jax.cli import options
+from osiris_jax.cli.options import Integers, Numbers, Seed, Words, option, passed_on
+from osiris_jax.cli.pages import write_results
+from osiris_jax.core.faces import level_of, markdown, rate, to_json
+from osiris_jax.core.files import check_folder
+from osiris_jax.core.terminal import print_table, stages
 
 HEADER = ["test", "weighting", "variant", "N", "level", "Q gap", "tests", "called relevant"]
 
 
-def calibrate(calibration: Calibration, out: Path) -> None:
-    """Runs, prints, writes the table and the picture."""
-    from osiris_jax import plots
+@dataclasses.dataclass(frozen=True)
+class Calibrate:
+    """Size and power of the relevance tests against exact relevance.
 
-    check_folder(out)
-    with stages() as progress:
-        rows = calibration.run(progress)
-    shown = [table_row(row) for row in rows]
-    title = f"{calibration.world.name}: how often a state is called relevant, by its true gap in Q"
-    print_table(title, HEADER, shown, words=3)
-    write_text(out / "calibration.md", f"# {title}\n\n{markdown(HEADER, shown)}")
-    write_text(out / "summary.json", json.dumps(rows_as_json(rows), indent=2))
-    pictures = plots.save(plots.calibration(rows, calibration.world.name), out, "calibration")
-    say("tables:", out / "calibration.md", out / "summary.json")
-    say("pictures:", *pictures)
+    Example: osiris-jax calibrate --world waiting-room --trials 2000 --sizes 25,100
+    --alphas 0.05,0.25 --out runs/calibration
+    """
+
+    world: str = options.tabular_world("waiting-room")
+    trials: int = options.trials(1000)
+    sizes: Integers = options.sizes()
+    alphas: Numbers | None = option("Levels: 0.01,0.05,0.25.", usual="0.05")
+    thresholds: Numbers | None = option("Levels of effect and nn-q: 0.2,0.4.", usual="0.1,0.2,0.4")
+    tests: Words = option("welch,smirnov,effect,nn-q", ("welch", "smirnov", "effect"))
+    weightings: Words = option("to-go,future,none", ("to-go", "future", "none"))
+    variants: Words = option("all, or of: plain,first visit,leave one out", ("all",))
+    seed: Seed = options.seed()
+    out: Path = options.out(Path("runs/calibration"))
+
+    def run(self) -> None:
+        """Runs, prints, writes the table and the picture."""
+        from osiris_jax import plots
+        from osiris_jax.study.calibration import VARIANTS, Calibration
+
+        named = tuple("" if name == "plain" else name for name in self.variants)
+        variants = tuple(VARIANTS) if self.variants == ("all",) else named
+        fields: dict[str, Any] = passed_on(self, Calibration) | {"variants": variants}
+        calibration = Calibration(**fields)
+        check_folder(self.out)
+        with stages() as progress:
+            rows = calibration.run(progress)
+        lines, name = [table_row(row) for row in rows], calibration.world.name
+        title = f"{name}: how often a state is called relevant, by its true gap in Q"
+        print_table(title, HEADER, lines, words=3)
+        page = f"# {title}\n\n{markdown(HEADER, lines)}"
+        texts = {"calibration.md": page, "summary.json": to_json(rows)}
+        write_results(self.out, texts, {"calibration": plots.calibration(rows, name)})
 
 
-def table_row(row: dict[str, Any]) -> list[str]:
+def table_row(row: Mapping[str, Any]) -> list[str]:
     """A row as text, the rate in percent with its standard error."""
-    rate = f"{100 * row['rate']:.1f}±{100 * row['rate_se']:.1f} %"
-    words = [row["test"], row["weighting"], row["variant"]]
-    level = row["alpha"] if row["threshold"] is None else row["threshold"]
-    return [*words, str(row["size"]), f"{level:g}", gap_label(row), str(row["tests"]), rate]
+    words = [row["test"], row["weighting"], row["variant"], str(row["size"])]
+    share = rate(row["rate"], row["rate_se"])
+    return [*words, f"{level_of(row):g}", gap_label(row), str(row["tests"]), share]
 
 
-def gap_label(row: dict[str, Any]) -> str:
+def gap_label(row: Mapping[str, Any]) -> str:
     """The class of states: "0", "up to 0.1", "above 1"."""
     if row["gap_up_to"] <= 1e-6:
         return "0"
     if row["gap_up_to"] == float("inf"):
         return f"above {row['gap_above']:g}"
     return f"up to {row['gap_up_to']:g}"
-
-
-def rows_as_json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: None if v == float("inf") else v for k, v in row.items()} for row in rows]

@@ -3,64 +3,110 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.cli import options
+from osiris_jax.cli.options import Level, Numbers, Seed, Words, option, passed_on, typed_again
+from osiris_jax.core.faces import to_json
 from osiris_jax.core.files import check_folder, write_text
-from osiris_jax.core.options import ALPHA, EPSILON, RELEVANCE, RESAMPLES, WEIGHTING, default, given
-from osiris_jax.core.terminal import markdown, print_table, say, stages
-from osiris_jax.core.text import literal, printable
-from osiris_jax.data import Log, load_log
-from osiris_jax.data.policy_files import is_network, with_given_policies
-from osiris_jax.evaluation import Evaluation, evaluate
-from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER
-from osiris_jax.evaluation.run import BEHAVIOR
-from osiris_jax.models.behavior import METHODS as FITS
-from osiris_jax.models.behavior import BehaviorFit, fit_behavior
+from osiris_jax.core.terminal import print_table, say, stages
+
+if TYPE_CHECKING:
+    from osiris_jax.batch import TrajectoryBatch
+    from osiris_jax.data import Log
+    from osiris_jax.evaluation import Evaluation
+    from osiris_jax.models.behavior import BehaviorFit
 
 AUTO_FIT = "auto"
+BEHAVIOR = "behavior"
 NEED_NO_TARGET = {"mc"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What the user asked for; None leaves a default."""
+class EvaluateLog:
+    """Your own log: estimates with intervals, how far to trust them, and a report to look at.
 
-    log: Path
-    columns: str | None = None
-    target: str | None = None
-    epsilon: float = EPSILON
-    behavior: str | None = None
-    behavior_epsilon: float = EPSILON
-    compare: str | None = None
-    estimators: tuple[str, ...] | None = None
-    relevance: str = RELEVANCE
-    alpha: Any = ALPHA
-    threshold: float | None = None
-    weighting: str = WEIGHTING
-    discount: float = 1.0
-    confidence: float = 0.95
-    methods: tuple[str, ...] = ("percentile", "bca")
-    resamples: int = RESAMPLES
-    weight_bound: float | None = None
-    return_bounds: tuple[float, ...] | None = None
-    seed: int = 0
-    out: Path = Path("runs/log")
+    Example: osiris-jax evaluate log.parquet --columns episode=patient_id --target policy.npz
+    --estimators wis,osirwis --out runs/log
+    """
+
+    log: Path = options.argument("Parquet, CSV (also .csv.gz, .tsv) or .npz.")
+    columns: str | None = option("field=column: episode=patient_id,action=drug.")
+    target: str | None = option("The policy to evaluate: a saved network or a table, .npz.")
+    epsilon: float | None = option("Of targets that are networks.", usual="0")
+    behavior: str | None = option(
+        "The policy that made the log, .npz; or auto, tabular, logistic or "
+        "network, to fit it. Fitted anyway if nothing tells it."
+    )
+    behavior_epsilon: float | None = option("Of a behaviour network.", usual="0")
+    compare: str | None = option("Another target, .npz, or behavior: gives differences.")
+    estimators: Words | None = option("wis,osirwis; by default all the usual ones.")
+    relevance: str | None = options.relevance()
+    alpha: Level | None = options.alpha()
+    threshold: float | None = options.threshold()
+    weighting: str | None = options.weighting()
+    discount: float = options.discount(1.0)
+    confidence: float = options.confidence()
+    methods: Words = option("Of: percentile,bca,t,bernstein,hoeffding,hcope", ("percentile", "bca"))
+    resamples: int | None = options.resamples()
+    weight_bound: float | None = option("The largest weight possible, for bounds that hold always.")
+    return_bounds: Numbers | None = option("The smallest and the largest return possible: 0,1.")
+    seed: Seed = options.seed()
+    out: Path = options.out(Path("runs/log"))
 
     @property
     def command(self) -> str:
         """What to type to get the same again."""
-        words = ["osiris-jax", "evaluate", str(self.log)]
-        for field in dataclasses.fields(self)[1:]:
-            value = getattr(self, field.name)
-            if given(value) and (value != field.default or field.name in ("seed", "out")):
-                text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-                words += [f"--{field.name.replace('_', '-')}", text]
-        return shlex.join(words)
+        return typed_again("evaluate", self, always=("seed", "out"))
+
+    @property
+    def compared(self) -> str:
+        """What the other target is called."""
+        return "the behaviour policy" if self.compare == BEHAVIOR else str(self.compare)
+
+    def run(self) -> None:
+        """Reads, evaluates, and only then writes; prints the guesses, the table, the verdicts."""
+        from jax import random
+
+        from osiris_jax.core.pictures import in_both_forms, write
+        from osiris_jax.evaluation import evaluate
+        from osiris_jax.evaluation.pictures import draw
+        from osiris_jax.evaluation.report import About, as_markdown, render
+
+        check_folder(self.out)
+        ready = prepare(self)
+        other = with_other_target(ready.batch, self)
+        with stages() as progress:
+            evaluation = evaluate(
+                ready.batch,
+                compare_with=other,
+                key=random.key(self.seed),
+                progress=progress,
+                **passed_on(self, evaluate),
+            )
+        about = About(
+            title=f"Evaluation of {self.log.name}",
+            log=ready.log,
+            fit=ready.fit,
+            propensities=ready.propensities,
+            target="the target of the log" if self.target is None else self.target,
+            compared=self.compared,
+            command=self.command,
+        )
+        pictures = {k: in_both_forms(figure) for k, figure in draw(evaluation).items()}
+        page = render(evaluation, about, {name: forms["png"] for name, forms in pictures.items()})
+        show(evaluation, self)
+        summary = evaluation.summary() | {"command": self.command, "log": log_facts(ready)}
+        out = self.out
+        tables = [write_text(out / "summary.json", to_json(summary))]
+        tables.append(write_text(out / "evaluation.md", as_markdown(evaluation, about)))
+        drawn = [path for k, forms in pictures.items() for path in write(forms, out, k)]
+        report = write_text(out / "report.html", page)
+        say("tables:", *tables)
+        say("pictures:", *drawn)
+        say("report:", report)
 
 
 class Ready(NamedTuple):
@@ -72,71 +118,22 @@ class Ready(NamedTuple):
     propensities: str | None
 
 
-def evaluate_log(request: Request) -> None:
-    """Reads, evaluates, and only then writes; prints the guesses, the table and the verdicts."""
-    from jax import random
-
-    from osiris_jax import plots
-    from osiris_jax.evaluation.pictures import draw
-    from osiris_jax.evaluation.report import About, render
-
-    check_folder(request.out)
-    ready = prepare(request)
-    other = compared(ready.batch, request)
-    with stages() as progress:
-        found = evaluate(
-            ready.batch,
-            request.estimators,
-            relevance=request.relevance,
-            alpha=request.alpha,
-            threshold=request.threshold,
-            discount=request.discount,
-            weighting=request.weighting,
-            confidence=request.confidence,
-            methods=request.methods,
-            resamples=request.resamples,
-            compare_with=other,
-            weight_bound=request.weight_bound,
-            return_bounds=request.return_bounds,  # pyright: ignore[reportArgumentType]
-            key=random.key(request.seed),
-            progress=progress,
-        )
-    about = About(
-        title=f"Evaluation of {request.log.name}",
-        log=ready.log,
-        fit=ready.fit,
-        propensities=ready.propensities,
-        target="the target of the log" if request.target is None else request.target,
-        compared=_name_of(request.compare),
-        command=request.command,
-    )
-    page, figures = render(found, about), draw(found)
-    show(found, request)
-    words = ready.fit.words if ready.fit is not None else ()
-    summary = found.summary() | {"command": request.command, "log": log_facts(ready)}
-    out = request.out
-    tables = [write_text(out / "summary.json", json.dumps(summary, indent=2))]
-    tables.append(write_text(out / "evaluation.md", as_markdown(found, request, words)))
-    pictures = [path for name in figures for path in plots.save(figures[name], out, name)]
-    report = write_text(out / "report.html", page)
-    say("tables:", *tables)
-    say("pictures:", *pictures)
-    say("report:", report)
-
-
-def prepare(request: Request) -> Ready:
+def prepare(request: EvaluateLog) -> Ready:
     """The log as a batch with ratios; the behaviour is fitted where nothing tells it."""
-    fits = request.behavior in (AUTO_FIT, *FITS)
-    of_compared = request.compare not in (None, BEHAVIOR) and is_network(request.compare)
-    log = load_log(
-        request.log,
-        columns=read_columns(request.columns),
-        target=request.target,
-        behavior=None if fits else request.behavior,
-        epsilon=default(float(request.epsilon)) if of_compared else request.epsilon,
-        behavior_epsilon=request.behavior_epsilon,
-        say=lambda line: say("-", line),
-    )
+    from osiris_jax.core.options import default
+    from osiris_jax.data import load_log
+    from osiris_jax.data.policy_files import is_network
+    from osiris_jax.models.behavior import METHODS, fit_behavior
+
+    fits = request.behavior in (AUTO_FIT, *METHODS)
+    asked: dict[str, Any] = passed_on(request, load_log)
+    asked["columns"] = read_columns(request.columns)
+    if fits:
+        del asked["behavior"]
+    compares_network = request.compare not in (None, BEHAVIOR) and is_network(request.compare)
+    if compares_network and request.epsilon is not None:
+        asked["epsilon"] = default(request.epsilon)  # it may be meant for the compared alone
+    log = load_log(request.log, say=lambda line: say("-", line), **asked)
     batch = log.batch
     if batch.log_ratio is None and batch.target_probs is None and batch.target_log_prob is None:
         if request.estimators and {*request.estimators} <= NEED_NO_TARGET:
@@ -157,76 +154,63 @@ def prepare(request: Request) -> Ready:
     return Ready(log, fit.batch, fit, None)
 
 
-def compared(batch: TrajectoryBatch, request: Request) -> TrajectoryBatch | str | None:
-    """The log with the ratios of the other target."""
+def with_other_target(batch: TrajectoryBatch, request: EvaluateLog) -> TrajectoryBatch | str | None:
+    """The log with the ratios of the target to compare with."""
     if request.compare in (None, BEHAVIOR):
         return request.compare
+    from osiris_jax.core.options import EPSILON
+    from osiris_jax.data.policy_files import with_given_policies
+
     if batch.behavior_probs is None and batch.behavior_log_prob is None:
         raise ValueError(
             "compare: needs the behaviour's probabilities, where the log has ratios alone; "
             "give --behavior"
         )
-    epsilons = (request.epsilon, 0.0)
-    told = lambda line: say("- compared", line)  # noqa: E731
-    return with_given_policies(batch, request.compare, None, epsilons, told)
+    epsilons = (EPSILON if request.epsilon is None else request.epsilon, 0.0)
+    return with_given_policies(
+        batch, request.compare, None, epsilons, lambda line: say("- compared", line)
+    )
 
 
 def read_columns(text: str | None) -> dict[str, str | None] | None:
     """`episode=patient_id,action=drug`; what a field is set to may hold commas, or be nothing."""
     if text is None:
         return None
-    found: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
     for part in re.split(r",(?=\s*\w+=)", text):
         field, equals, column = part.partition("=")
         if not equals or not field.strip():
             raise ValueError(f"columns: expected field=column with commas between, got {text!r}")
-        if field.strip() in found:
+        if field.strip() in columns:
             raise ValueError(f"columns: {field.strip()} is given twice")
-        found[field.strip()] = column or None
-    return found
+        columns[field.strip()] = column or None
+    return columns
 
 
-def show(found: Evaluation, request: Request) -> None:
+def show(evaluation: Evaluation, request: EvaluateLog) -> None:
     """The table, the verdicts and the notes, in the terminal."""
-    settings = found.settings
+    from osiris_jax.evaluation.result import DIFFERENCE_HEADER, HEADER
+
+    settings = evaluation.settings
     title = (
         f"{request.log.name}: {settings['trajectories']:,} trajectories, {settings['steps']:,} "
-        f"steps, {100 * request.confidence:g} % {found.main.interval[0]} intervals"
+        f"steps, {100 * request.confidence:g} % {evaluation.main.interval[0]} intervals"
     )
-    print_table(title, HEADER, found.lines())
-    for line in found.doubts():
+    print_table(title, HEADER, evaluation.lines())
+    for line in evaluation.doubts():
         say(line)
-    if found.differences:
-        caption = f"difference: the target less {_name_of(request.compare)}"
-        print_table(caption, DIFFERENCE_HEADER, found.difference_lines())
-    for note in found.notes:
+    if evaluation.differences:
+        caption = f"difference: the target less {request.compared}"
+        print_table(caption, DIFFERENCE_HEADER, evaluation.difference_lines())
+    for note in evaluation.notes:
         say("-", note)
-
-
-def as_markdown(found: Evaluation, request: Request, words: tuple[str, ...]) -> str:
-    """The tables, verdicts and notes as a page of Markdown."""
-    parts = [f"# Evaluation of {literal(request.log.name)}\n", markdown(HEADER, found.lines())]
-    verdicts = [
-        [row.label, row.verdict, "; ".join(v.reason for v in row.reasons)] for row in found.rows
-    ]
-    parts.append(markdown(["estimator", "verdict", "reasons"], verdicts))
-    if found.differences:
-        parts.append(f"The target less {literal(_name_of(request.compare))}:\n")
-        parts.append(markdown(DIFFERENCE_HEADER, found.difference_lines()))
-    parts.append("".join(f"- {printable(line)}\n" for line in (*words, *found.notes)))
-    parts.append(f"```sh\n{printable(request.command)}\n```\n")
-    return "\n".join(part for part in parts if part)
 
 
 def log_facts(ready: Ready) -> dict[str, Any]:
     """How the log was read and where its propensities come from."""
     return {
-        "columns": dict(ready.log.columns),
-        "notes": list(ready.log.notes),
-        "labels": {name: list(labels) for name, labels in ready.log.labels.items()},
-        "fitted_behavior": None if ready.fit is None else list(ready.fit.words),
+        "columns": ready.log.columns,
+        "notes": ready.log.notes,
+        "labels": ready.log.labels,
+        "fitted_behavior": None if ready.fit is None else ready.fit.words,
     }
-
-
-def _name_of(compare: str | None) -> str:
-    return "the behaviour policy" if compare == BEHAVIOR else str(compare)

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from osiris_jax.cli.pages import Section, Table
-from osiris_jax.cli.study import with_error
+from osiris_jax import plots
+from osiris_jax.cli.pages import Section
+from osiris_jax.core.faces import Table, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import markdown, stages
-from osiris_jax.paper.draws import data_sets
-from osiris_jax.paper.figure_data import Data
+from osiris_jax.core.terminal import stages
+from osiris_jax.paper.draws import Data, data_sets
 from osiris_jax.paper.figure_request import Drawn
 from osiris_jax.paper.figures import figure
 from osiris_jax.paper.protocol import PUBLISHED, Protocol
-from osiris_jax.study.summary import to_json
 from osiris_jax.worlds.gridworld import GridWorld
+
+if TYPE_CHECKING:
+    from osiris_jax.cli.reproduction import Reproduction
 
 OVERLAP = "Standard errors are those of independent trials; these overlap, so they are too small."
 CLAIM_HEADER = ("claim", "world", "numbers", "holds")
 
 
-class FigureRequest(NamedTuple):
-    """A figure to be made: arguments of `figure`, the protocols, and a folder."""
-
-    name: str
-    worlds: Sequence[str]
-    protocols: Sequence[Protocol]
-    trials: int | None
-    seed: int
-    out: Path
-
-
-def reproduce_figure(request: FigureRequest) -> list[Section]:
+def reproduce_figure(request: Reproduction) -> list[Section]:
     """A figure under each protocol, written as PNG and PDF, and its numbers."""
     sections, rows, claims = [], [], []
     for protocol in request.protocols:
@@ -46,25 +36,23 @@ def reproduce_figure(request: FigureRequest) -> list[Section]:
     return sections
 
 
-def _draw(request: FigureRequest, protocol: Protocol) -> Drawn:
+def _draw(request: Reproduction, protocol: Protocol) -> Drawn:
     with stages() as progress:
         return figure(
-            request.name,
+            request.target,
             list(request.worlds),
             protocol_keep=protocol.name,
             data=overlapping_data(request.seed) if protocol is PUBLISHED else None,
             trials=request.trials,
             seed=request.seed,
             progress=lambda stage, done, total: progress(
-                f"{request.name}, {protocol.name}, {stage}", done, total
+                f"{request.target}, {protocol.name}, {stage}", done, total
             ),
         )
 
 
-def _write(request: FigureRequest, protocol: Protocol, drawn: Drawn) -> Section:
-    from osiris_jax import plots
-
-    name, out = request.name, request.out
+def _write(request: Reproduction, protocol: Protocol, drawn: Drawn) -> Section:
+    name, out = request.target, request.out
     file_name = f"{name}-published" if protocol is PUBLISHED else name
     tables = [numbers_table(drawn.rows)] if drawn.rows else []
     claims = [claim_line(claim) for claim in drawn.claims]
@@ -72,10 +60,8 @@ def _write(request: FigureRequest, protocol: Protocol, drawn: Drawn) -> Section:
         tables.append(Table("What the paper says of it", CLAIM_HEADER, claims, words=4))
     notes = [drawn.caption, *([OVERLAP] if protocol is PUBLISHED and claims else [])]
     title = f"Figure {name.removeprefix('fig')}, {protocol.name} protocol"
-    page = f"# {title}\n\n" + "\n\n".join(notes) + "\n"
-    page += "".join(f"\n## {t.caption}\n\n{markdown(t.header, t.lines)}" for t in tables)
-    write_text(out / f"{file_name}.md", page)
-    files = [out / f"{file_name}.md", out / "summary.json"]
+    page = f"# {title}\n\n" + "\n\n".join(notes) + "\n" + markdown_sections(tables)
+    files = [write_text(out / f"{file_name}.md", page), out / "summary.json"]
     pictures = plots.save(drawn.figure, out, file_name)
     return Section(file_name, title, tables[-1:], notes, pictures, files)
 
@@ -88,7 +74,7 @@ def overlapping_data(seed: int) -> Data:
         for part in data_sets(
             world, size, trials, overlapping=True, seed=seed, chunk_size=20, observations=seen
         ):
-            yield part.batch
+            yield part.data
 
     return chunks
 
@@ -96,11 +82,11 @@ def overlapping_data(seed: int) -> Data:
 def numbers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The numbers of a figure, as they are."""
     header = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [[_shown(row.get(key)) for key in header] for row in rows]
+    lines = [[_as_text(row.get(key)) for key in header] for row in rows]
     return Table("Numbers", header, lines, words=2)
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.5g}" if isinstance(value, float) else str(value)
@@ -113,9 +99,5 @@ def claim_line(claim: Mapping[str, Any]) -> list[str]:
         for side in ("larger", "smaller")
     )
     difference = with_error(claim["difference"], claim["difference_se"])
-    return [
-        claim["claim"],
-        claim["world"],
-        f"{numbers}; difference {difference}",
-        "yes" if claim["holds"] else "no",
-    ]
+    holds = "yes" if claim["holds"] else "no"
+    return [claim["claim"], claim["world"], f"{numbers}; difference {difference}", holds]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from osiris_jax.cli.options import option
 from osiris_jax.core.terminal import print_table
-from osiris_jax.estimators import ESTIMATORS
-from osiris_jax.models.qhat import QHAT
-from osiris_jax.pipeline.selection import SELECTION
-from osiris_jax.relevance import RELEVANCE
 from osiris_jax.worlds import WORLDS, loader
 
 HEADER = ["name", "what it is"]
@@ -17,13 +15,40 @@ OMISSION = "Any of these after omission; osiris, osirwis: of is and of wis (Shen
 TRUE = "Exact relevance of a tabular world: Q differs by more than a tolerance (in studies)."
 
 
-def show_lists() -> None:
-    """Worlds, estimators, relevance tests, choices of a level and fits of Q, one line each."""
-    print_table("worlds", HEADER, _rows(worlds()), words=2)
-    print_table("estimators", HEADER, [*_rows(ESTIMATORS), ["osiris-<name>", OMISSION]], words=2)
-    print_table("relevance tests", HEADER, [*_rows(RELEVANCE), ["true", TRUE]], words=2)
-    print_table("choices of the level (alpha=...)", HEADER, _rows(SELECTION), words=2)
-    print_table("fits of Q (fit=...)", HEADER, _rows(QHAT), words=2)
+@dataclasses.dataclass(frozen=True)
+class ListAll:
+    """Worlds, estimators and relevance tests, with one line each.
+
+    Example: osiris-jax list
+    """
+
+    markdown: bool = option("The reference page, with needs and options.", False)
+
+    def run(self) -> None:
+        """The reference page, or one line for each entry of each registry."""
+        if self.markdown:
+            from osiris_jax.cli.reference import reference
+
+            print(reference(), end="")
+            return
+        for title, lines in registries().items():
+            print_table(title, HEADER, [[*line] for line in lines.items()], words=2)
+
+
+def registries() -> dict[str, dict[str, str]]:
+    """Kind of thing -> its names -> what each is."""
+    from osiris_jax.estimators import ESTIMATORS
+    from osiris_jax.models.qhat import QHAT
+    from osiris_jax.pipeline.selection import SELECTION
+    from osiris_jax.relevance import RELEVANCE
+
+    return {
+        "worlds": _lines(worlds()),
+        "estimators": _lines(ESTIMATORS) | {"osiris-<name>": OMISSION},
+        "relevance tests": _lines(RELEVANCE) | {"true": TRUE},
+        "choices of the level (alpha=...)": _lines(SELECTION),
+        "fits of Q (fit=...)": _lines(QHAT),
+    }
 
 
 def worlds() -> dict[str, Callable[..., Any]]:
@@ -36,5 +61,5 @@ def first_line(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
 
-def _rows(registry: Mapping[str, Callable]) -> list[list[str]]:
-    return [[name, first_line(function)] for name, function in registry.items()]
+def _lines(registry: Mapping[str, Callable[..., Any]]) -> dict[str, str]:
+    return {name: first_line(function) for name, function in registry.items()}

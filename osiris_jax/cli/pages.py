@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from osiris_jax.core.faces import Table
 from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import Table, print_table, say
+from osiris_jax.core.terminal import print_table, say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Section(NamedTuple):
@@ -33,7 +37,7 @@ class Section(NamedTuple):
 def print_section(section: Section) -> None:
     """The section in the terminal, and where its files are."""
     for table in section.tables:
-        print_table(table.caption, table.header, table.lines, words=table.words)
+        print_table(*table)
     for note in section.notes:
         say("-", note)
     for label, paths in (("tables", section.files), ("pictures", section.pictures)):
@@ -41,22 +45,27 @@ def print_section(section: Section) -> None:
             say(f"{label}:", *paths)
 
 
+def write_results(out: Path, texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
+    """Writes tables and pictures into a folder, and says where they are."""
+    from osiris_jax.core.pictures import save_all
+
+    say("tables:", *[write_text(out / name, text) for name, text in texts.items()])
+    say("pictures:", *save_all(figures, out))
+
+
 def write_index(title: str, sections: Sequence[Section], path: Path) -> None:
     """One HTML page that shows all sections; pictures and files are linked from its folder."""
-    from importlib.resources import files
-
-    from jinja2 import Environment
+    from osiris_jax.evaluation.report import from_template
 
     def within(file: Path) -> str:
         return file.relative_to(path.parent).as_posix()
 
-    def linked(section: Section) -> dict[str, Any]:
-        shown = [picture for picture in section.pictures if picture.suffix == ".png"]
-        return section._asdict() | {
-            "pictures": [within(picture) for picture in shown],
+    linked = [
+        section._asdict()
+        | {
+            "pictures": [within(file) for file in section.pictures if file.suffix == ".png"],
             "files": [within(file) for file in (*section.files, *section.pictures)],
         }
-
-    source = files("osiris_jax.evaluation").joinpath("templates/index.html").read_text("utf-8")
-    page = Environment(autoescape=True, trim_blocks=True).from_string(source)
-    write_text(path, page.render(title=title, sections=[linked(s) for s in sections]))
+        for section in sections
+    ]
+    write_text(path, from_template("index.html", {"title": title, "sections": linked}))

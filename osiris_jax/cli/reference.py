@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.cli.listing import HEADER, TRUE, first_line, worlds
+from osiris_jax.core.faces import markdown
 from osiris_jax.core.options import keywords
-from osiris_jax.core.terminal import markdown
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose
@@ -54,8 +54,13 @@ def reference() -> str:
 
 def _estimators() -> list[str]:
     rows = [
-        [_code(name), _what(function), _listed(_needs_of_estimator(name)), _defaults(function)]
-        for name, function in ESTIMATORS.items()
+        [
+            _code(name),
+            _what(entry),
+            _listed(f for f in FIELDS if f in entry.reads),
+            _defaults(entry),
+        ]
+        for name, entry in ESTIMATORS.items()
     ]
     return [
         "## Estimators",
@@ -143,8 +148,8 @@ def _defaults(function: Callable) -> str:
         if default is inspect.Parameter.empty:
             written.append(f"`{name}` ({REQUIRED})")
         else:
-            shown = f'"{default}"' if isinstance(default, str) else repr(default)
-            written.append(f"`{name}={shown}`")
+            literal = f'"{default}"' if isinstance(default, str) else repr(default)
+            written.append(f"`{name}={literal}`")
     return ", ".join(written)
 
 
@@ -157,12 +162,12 @@ def _meanings(registry: Registry) -> str:
 
 def options_explained(registry: Registry) -> dict[str, str]:
     """Option -> meaning: as `estimate` says, else as the first function says that explains it."""
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     for function in (estimate, *registry.values()):
         for name, meaning in _arguments(function).items():
             if not meaning.startswith("as for"):
-                found.setdefault(name, meaning)
-    return found
+                explained.setdefault(name, meaning)
+    return explained
 
 
 def _arguments(function: Callable) -> dict[str, str]:
@@ -171,14 +176,6 @@ def _arguments(function: Callable) -> dict[str, str]:
     section = re.split(r"\n(?=\S)", after)[0]
     entries = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.M)
     return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _needs_of_estimator(name: str) -> list[str]:
-    def kernel(batch: TrajectoryBatch) -> Any:
-        return ESTIMATORS[name](batch, jnp.zeros_like(batch.reward))
-
-    ratios = ["log_ratio"] if ESTIMATORS[name].reads_ratios else []
-    return ratios + fields_needed(kernel)
 
 
 def _needs_of_test(name: str) -> list[str]:

@@ -3,283 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from osiris_jax.cli.ending import resumable
-from osiris_jax.cli.figures import FigureRequest, reproduce_figure
-from osiris_jax.cli.pages import Section, Table, print_section, write_index
-from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import markdown, say, stages
-from osiris_jax.data.columns import suggest
-from osiris_jax.paper import tables
-from osiris_jax.paper.figures import FIGURES
-from osiris_jax.paper.findings import finding_lines, findings
-from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
-from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
-from osiris_jax.paper.run import Result, rows, rows_together
-from osiris_jax.study.checks import MOST_TRIALS
-from osiris_jax.study.summary import to_json
-from osiris_jax.worlds import make
-
-BOTH, ALL = "both", "all"
-USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
-PUBLISHED_TRIALS, INDEPENDENT_TRIALS, NETWORK_TRIALS = 200, 10_000, 50
-FITTED_TRIALS, FITTED_NETWORK_TRIALS = 1000, 20  # where a network is fitted to each data set
-ABLATION_TRIALS = 1000
+from osiris_jax.cli import options
+from osiris_jax.cli.options import Seed, Words, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What to reproduce.
+class Reproduce:
+    """The paper's tables and figures, as published and with independent trials.
 
-    Attributes:
-      target: a name in `TARGETS`.
-      protocols: in the order in which they are shown.
-      worlds: names.
-      trials: data sets; None for each world's and protocol's usual number.
-      seed: of all that is random.
-      out: folder.
+    Tables resume when run again. `all` also writes a page that shows everything.
+
+    Example: osiris-jax reproduce table1 --protocol published --worlds dilly-dallying,express
+    --trials 200 --out runs/table1
     """
 
-    target: str
-    protocols: tuple[Protocol, ...]
-    worlds: tuple[str, ...]
-    trials: int | None
-    seed: int
-    out: Path
-
-    def trials_of(self, world: str, protocol: Protocol) -> int:
-        """The number of data sets, asked for or usual."""
-        if self.trials is not None:
-            return self.trials
-        fitted = self.target == "tableS1"
-        if world not in GRIDWORLDS:
-            return FITTED_NETWORK_TRIALS if fitted else NETWORK_TRIALS
-        if protocol.seeds == "overlapping":
-            return PUBLISHED_TRIALS
-        return FITTED_TRIALS if fitted else INDEPENDENT_TRIALS
-
-
-def read_request(
-    target: str,
-    protocol: str | None,
-    worlds: Sequence[str] | None,
-    trials: int | None,
-    seed: int,
-    out: Path | None,
-) -> Request:
-    """Checks all that can be checked before anything is computed.
-
-    Raises:
-      ValueError: names the option.
-      ModuleNotFoundError: names the extra that a world needs.
-    """
-    if target not in (*TARGETS, ALL):
-        raise ValueError(f"target: {target!r} is unknown; {suggest(target, [*TARGETS, ALL])}")
-    if protocol not in (None, *PROTOCOLS, BOTH):
-        known = ", ".join((*PROTOCOLS, BOTH))
-        raise ValueError(f"protocol: {protocol!r} is not one of {known}")
-    if trials is not None and not 2 <= trials <= MOST_TRIALS:
-        raise ValueError(f"trials: expected an integer from 2 to {MOST_TRIALS}, got {trials}")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed: expected an integer that is not negative, got {seed}")
-    if protocol is None:
-        protocol = INDEPENDENT.name if target in FIGURES else BOTH
-    return Request(
-        target,
-        tuple(PROTOCOLS.values()) if protocol == BOTH else (PROTOCOLS[protocol],),
-        _read_worlds(target, worlds),
-        trials,
-        seed,
-        Path("runs") / target if out is None else out,
+    target: str = options.argument(
+        "table1, tableS1, tableS2, ablation, fig1 to fig4, figS2-4 or all."
     )
-
-
-def _read_worlds(target: str, worlds: Sequence[str] | None) -> tuple[str, ...]:
-    known = WORLDS["table1" if target == ALL else target]
-    if worlds is None:
-        return tuple(world for world in known if world in USUAL_WORLDS)
-    chosen = known if tuple(worlds) == (ALL,) else tuple(dict.fromkeys(worlds))
-    if not chosen:
-        raise ValueError("worlds: none given")
-    for world in chosen:
-        if world not in known:
-            raise ValueError(f"worlds: {target} has {', '.join(known)}, or {ALL}; got {world!r}")
-    if "lunar-lander" in chosen:
-        from osiris_jax.worlds.lunar_lander import require_extra
-
-        require_extra()
-    return chosen
-
-
-def reproduce(request: Request) -> None:
-    """Computes, prints and writes the target."""
-    with resumable(request.out):
-        if request.target == ALL:
-            reproduce_all(request)
-        else:
-            for section in TARGETS[request.target](request):
-                print_section(section)
-
-
-def reproduce_all(request: Request) -> None:
-    """Every target in a folder of its own, and a page that shows them all."""
-    sections: list[Section] = []
-    for target in EVERYTHING:
-        worlds = tuple(world for world in request.worlds if world in WORLDS[target])
-        if not worlds:
-            continue
-        part = dataclasses.replace(request, target=target, worlds=worlds, out=request.out / target)
-        if target in FIGURES and request.protocols == tuple(PROTOCOLS.values()):
-            part = dataclasses.replace(part, protocols=(INDEPENDENT,))
-        for section in TARGETS[target](part):
-            print_section(section)
-            sections.append(section)
-        write_index("OSIRIS, reproduced and corrected", sections, request.out / "index.html")
-    say("page:", request.out / "index.html")
-
-
-def reproduce_figures(request: Request) -> list[Section]:
-    """A figure under each protocol asked for."""
-    return reproduce_figure(
-        FigureRequest(
-            request.target,
-            request.worlds,
-            request.protocols,
-            request.trials,
-            request.seed,
-            request.out,
-        )
+    protocol: str | None = option(
+        "published, independent or both; figures are independent by default."
     )
+    worlds: Words | None = option("dilly-dallying,express,cartpole,lunar-lander or all.")
+    trials: int | None = option("Data sets; default by world and protocol.")
+    seed: Seed = options.seed()
+    out: Path | None = option("Folder for tables and pictures; default runs/TARGET.")
 
+    def run(self) -> None:
+        """Checks all that can be checked, then computes, prints and writes the target."""
+        from osiris_jax.cli.reproduction import checked, reproduce
 
-def reproduce_table(request: Request) -> list[Section]:
-    """A table of the paper under each protocol, beside what is printed."""
-    from osiris_jax import plots
-    from osiris_jax.paper.pictures import rmse_dots
-
-    out, table = request.out, request.target
-    results = _table_results(request)
-    found = [row for result in results.values() for row in result.rows]
-    blocks = tables.blocks_of(found, table)
-    notes = _notes(blocks, table)
-    for place, result in results.items():
-        notes += [f"{', '.join(place)}: {note}" for note in result.notes]
-    answers = findings(found)
-    claims = finding_lines(answers)
-    page = tables.as_markdown(blocks, table, notes)
-    page += f"\n## What the paper finds\n\n{markdown(*claims)}"
-    page += f"\n## What the published protocol does otherwise\n\n{tables.deviations_markdown()}"
-    files = [out / f"{table}.md", out / f"{table}.tex", out / "summary.json"]
-    for path, text in zip(
-        files, (page, tables.as_latex(blocks, table), to_json(found)), strict=True
-    ):
-        write_text(path, text)
-    write_text(out / "findings.json", to_json(answer._asdict() for answer in answers))
-    shown = []
-    for world in request.worlds:
-        mine = [block for block in blocks if block.world == world]
-        shown.append(Table(f"{world} (* best)", *tables.upright(mine, table)))
-    shown.append(Table("What the paper finds, and what is found here", *claims, words=4))
-    pictures = plots.save(rmse_dots(blocks, table), out, table)
-    return [Section(table, TABLES[table].title, shown, notes, pictures, files)]
-
-
-def _table_results(request: Request) -> dict[tuple[str, str], Result]:
-    found = {}
-    with stages() as progress:
-        for name in request.worlds:
-            for protocol in request.protocols:
-                found[name, protocol.name] = rows(
-                    make(name),
-                    protocol,
-                    request.target,
-                    trials=request.trials_of(name, protocol),
-                    seed=request.seed,
-                    out=request.out / protocol.name / name,
-                    progress=_labelled(progress, f"{name}, {protocol.name}"),
-                )
-    return found
-
-
-def _labelled(progress: Any, label: str) -> Callable[[str, int, int], None]:
-    def show(stage: str, done: int, total: int) -> None:
-        progress(label if stage == "trials" else f"{label}: {stage}", done, total)
-
-    return show
-
-
-def _notes(blocks: Sequence[tables.Block], table: str) -> list[str]:
-    notes = []
-    for block in blocks:
-        row = block.rows[0]
-        source = "mean of the on-policy trials" if block.protocol == "published" else "truth"
-        error = f"±{row['truth_se']:.2g}" if row["truth_se"] > 0 else ""
-        text = f"{block.world}, {block.protocol}: {row['trials']} trials of {row['size']}, "
-        text += f"{source} {row['truth']:.5g}{error}"
-        if block.protocol == "published" and block.world in GRIDWORLDS:
-            text += f"; {tables.digits(block, table)}"
-            if (random := tables.digits(block, table, random=True)).compared:
-                text += f"; where the paper's own code was random, {random}"
-        notes.append(text)
-        undefined = [f"{r['estimator']} {r['nan_trials']}" for r in block.rows if r["nan_trials"]]
-        if undefined:
-            notes.append(f"{block.world}: undefined trials, left out: {', '.join(undefined)}")
-    names = {block.protocol for block in blocks}
-    used = [f"{PROTOCOLS[name].weighting} ({name})" for name in PROTOCOLS if name in names]
-    notes.append(f"weighting of the relevance tests: {', '.join(used)}; to-go is Algorithm 1")
-    if "published" in names:
-        notes.append("no standard errors under the published protocol: its trials overlap")
-    return notes
-
-
-def reproduce_ablation(request: Request) -> list[Section]:
-    """Table 1 from the published protocol to the definitions, one deviation after another."""
-    first, *others = ablation()
-    out, found, pages = request.out, [], []
-    with stages() as progress:
-        for name in request.worlds:
-            world, by_step = make(name), {}
-            for steps, trials, folder in (
-                ([first], request.trials or PUBLISHED_TRIALS, first.name),
-                (others, request.trials or ABLATION_TRIALS, "mended"),
-            ):
-                results = rows_together(
-                    world,
-                    steps,
-                    "table1",
-                    trials=trials if name in GRIDWORLDS or request.trials else NETWORK_TRIALS,
-                    seed=request.seed,
-                    out=out / folder / name,
-                    progress=_labelled(progress, f"{name}, {folder}"),
-                )
-                by_step |= {step: result.rows for step, result in results.items()}
-            found += [row for step in by_step.values() for row in step]
-            pages.append((name, *tables.ablation_lines(by_step)))
-    title = "From the published protocol to the definitions"
-    shown = [
-        Table(f"{name}: each step keeps those before it", header, lines, words=2)
-        for name, header, lines in pages
-    ]
-    page = f"# {title}\n"
-    page += "".join(f"\n## {t.caption}\n\n{markdown(t.header, t.lines)}" for t in shown)
-    page += f"\n## The deviations\n\n{tables.deviations_markdown()}"
-    files = [out / "ablation.md", out / "summary.json"]
-    write_text(files[0], page)
-    write_text(files[1], to_json(found))
-    return [Section("ablation", title, shown, (), (), files)]
-
-
-TARGETS: dict[str, Callable[[Request], list[Section]]] = {
-    **dict.fromkeys(TABLES, reproduce_table),
-    "ablation": reproduce_ablation,
-    **dict.fromkeys(FIGURES, reproduce_figures),
-}
-WORLDS = {
-    **{name: tuple(table.numbers) for name, table in TABLES.items()},
-    "ablation": tuple(TABLES["table1"].numbers),
-    **{name: plan.all_worlds for name, plan in FIGURES.items()},
-}
-EVERYTHING = tuple(TARGETS)
+        reproduce(checked(self))

@@ -77,9 +77,9 @@ def forget_oldest(folder: Path, most: int) -> None:
     JAX can do it too, but only with another package and with a lock around every look.
     """
     with os.scandir(folder) as entries:
-        found = [(entry.stat(), entry.path) for entry in entries if entry.is_file()]
-    total = sum(status.st_size for status, _ in found)
-    for status, path in sorted(found, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
+        files = [(entry.stat(), entry.path) for entry in entries if entry.is_file()]
+    total = sum(status.st_size for status, _ in files)
+    for status, path in sorted(files, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
         if total <= most:
             return
         with contextlib.suppress(FileNotFoundError):  # another process was quicker

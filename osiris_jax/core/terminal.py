@@ -1,4 +1,4 @@
-"""Progress bars and tables for the terminal, and tables as Markdown."""
+"""Progress bars, lines and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich import box
+from rich import box, progress
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table as RichTable
 
 from osiris_jax.core.text import encodable, printable
@@ -27,27 +19,18 @@ from osiris_jax.core.text import encodable, printable
 PLAIN_WIDTH = 110
 
 
-class Table(NamedTuple):
-    """A table as text; the first `words` columns are words, the others numbers."""
-
-    caption: str
-    header: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    words: int = 1
-
-
 @contextmanager
 def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """A function `(stage, done, total)` that shows a bar for each stage, on standard error."""
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        *((TextColumn("{task.fields[rate]}"),) if rate else ()),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        *((progress.TextColumn("{task.fields[rate]}"),) if rate else ()),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    bars = Progress(*columns, console=Console(stderr=True), disable=not shown)
+    bars = progress.Progress(*columns, console=Console(stderr=True), disable=not shown)
     tasks = {}
 
     def show(stage: str, done: int, total: int) -> None:
@@ -63,13 +46,6 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
     finally:
         if tasks:
             bars.stop()
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The table as Markdown, bars inside cells escaped."""
-    lines = [header, ["---"] * len(header), *rows]
-    escaped = [[printable(cell).replace("|", r"\|") for cell in line] for line in lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in escaped) + "\n"
 
 
 def say(*words: Any) -> None:
@@ -88,10 +64,10 @@ def print_table(
     """
     plain = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if plain else PLAIN_WIDTH)
-    lines = [[_shown(cell) for cell in line] for line in (header, *rows)]
+    lines = [[_encodable(cell) for cell in line] for line in (header, *rows)]
     for number, part in enumerate(_parts(lines, words, console.width)):
         table = RichTable(
-            title=escape(_shown(title)) if not number else None,
+            title=escape(_encodable(title)) if not number else None,
             title_justify="left",
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
@@ -105,7 +81,7 @@ def print_table(
         console.print(table)
 
 
-def _shown(text: str) -> str:
+def _encodable(text: str) -> str:
     return encodable(printable(text), sys.stdout.encoding)
 
 

@@ -31,11 +31,11 @@ def literal(text: Any) -> str:
 
 def encodable(text: str, encoding: str | None) -> str:
     """The text in characters that a stream of this encoding can carry."""
-    known = encoding or "ascii"
+    charset = encoding or "ascii"
     try:
-        text.encode(known)
+        text.encode(charset)
     except UnicodeEncodeError:
         for sign, form in ASCII_FORMS.items():
             text = text.replace(sign, form)
-        return text.encode(known, "backslashreplace").decode(known)
+        return text.encode(charset, "backslashreplace").decode(charset)
     return text

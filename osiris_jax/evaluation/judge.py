@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.faces import is_point
 from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.evaluation.result import NOT_JUDGED, Row, is_point
+from osiris_jax.evaluation.result import NOT_JUDGED, Row
 from osiris_jax.inference import Estimated
 from osiris_jax.inference.diagnostics import Kept, Omission, omission_of
 from osiris_jax.inference.exact import log_weights_of
@@ -46,8 +47,7 @@ class Asked(NamedTuple):
     labels: tuple[str, ...]
     methods: tuple[str, ...]
     relevance: str
-    alpha: Any
-    threshold: Any
+    level: dict[str, Any]
     common: dict[str, Any]
     sampling: dict[str, Any]
     bounds: dict[str, Any]
@@ -58,13 +58,14 @@ class Asked(NamedTuple):
         return "threshold" if self.relevance in THRESHOLDS else "alpha"
 
     @property
-    def level(self) -> Any:
+    def level_used(self) -> Any:
         """The one number, or the word that chooses it."""
+        alpha, threshold = self.level["alpha"], self.level["threshold"]
         if self.parameter == "alpha":
-            return self.alpha
-        if self.threshold is None:
-            return self.alpha if isinstance(self.alpha, str) else THRESHOLDS[self.relevance]
-        return self.threshold
+            return alpha
+        if threshold is None:
+            return alpha if isinstance(alpha, str) else THRESHOLDS[self.relevance]
+        return threshold
 
     def options_of(self, *functions: Any, omission: Sequence[str] = ()) -> dict[str, Any]:
         """Those options that these functions take."""
@@ -82,11 +83,11 @@ def chooser(level: Any) -> list[Any]:
 def choices_of(batch: TrajectoryBatch, asked: Asked) -> dict[str, selection.Choice | None]:
     """For estimators that omit: how the level is chosen, if it is; else for the curve's alone."""
     omitting = [label for label in asked.labels if parse_name(label)[1]]
-    wanted = omitting if isinstance(asked.level, str) else of_curve(omitting)
+    wanted = omitting if isinstance(asked.level_used, str) else of_curve(omitting)
     found: dict[str, selection.Choice | None] = {}
     for label in wanted:
         plain_name, _ = parse_name(label)
-        method = asked.level if asked.level in CHOOSERS else selection.AUTO
+        method = asked.level_used if asked.level_used in CHOOSERS else selection.AUTO
         functions = [ESTIMATORS[plain_name], compose.test_for(plain_name, asked.relevance)]
         own = asked.options_of(*functions, *chooser(method), omission=("max_kept", "levels"))
         try:
@@ -230,8 +231,8 @@ def decimal(x: Any) -> float:
 
 def level_of(asked: Asked, choice: selection.Choice | None) -> tuple[float | None, bool]:
     """The level that an estimator used, and whether it was chosen from the data."""
-    if not isinstance(asked.level, str):
-        return float(asked.level), False
+    if not isinstance(asked.level_used, str):
+        return float(asked.level_used), False
     return None if choice is None else decimal(choice.level), True
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from osiris_jax.core.pictures import describe, legend, tidy
 from osiris_jax.evaluation.result import NOT_JUDGED, Curve, Evaluation
 from osiris_jax.inference.weights import CAREFUL, FINE, NO_TRUST
 from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
@@ -26,13 +25,6 @@ def draw(evaluation: Evaluation) -> dict[str, Figure]:
         figures["levels"] = levels(evaluation.curve)
     figures["weights"] = weights(evaluation)
     return figures
-
-
-def data_uri(figure: Figure) -> str:
-    """The picture as a PNG inside an address, for a page without other files."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=200, bbox_inches="tight", metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode("ascii")
 
 
 def intervals(evaluation: Evaluation) -> Figure:
@@ -57,8 +49,8 @@ def intervals(evaluation: Evaluation) -> Figure:
         axis.plot([], [], color=GREY, ls=style, lw=1.6, label=method)
     axis.set_yticks(range(len(rows)), [row.estimator for row in rows])
     axis.set_ylim(-0.6, len(rows) - 0.4)
-    axis.set_xlabel("value of the target policy", fontsize=8)
-    axis.legend(fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(-0.05, 1.0), ncols=3)
+    describe(axis, "value of the target policy")
+    legend(axis, loc="lower left", bbox_to_anchor=(-0.05, 1.0), ncols=3)
     return figure
 
 
@@ -77,15 +69,13 @@ def levels(curve: Curve) -> Figure:
         star = {"marker": "*", "ms": 12, "color": RED, "mec": "black", "mew": 0.5, "lw": 0}
         label = f"chosen from the data: {curve.automatic:g}"
         above.plot([place], [curve.values[place]], label=label, **star)
-    above.set_ylabel(f"{curve.estimator}", fontsize=8)
-    below.set_ylabel("ratios kept, %", fontsize=8)
+    describe(above, y=curve.estimator)
+    describe(below, curve.parameter, "ratios kept, %")
     below.set_ylim(-5, 105)
     below.set_xticks(places, [f"{level:g}" for level in curve.levels])
-    below.set_xlabel(curve.parameter, fontsize=8)
     for axis in (above, below):
-        axis.tick_params(labelsize=7)
-        axis.spines[["top", "right"]].set_visible(False)
-    above.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        tidy(axis)
+    legend(above, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure
 
 
@@ -102,17 +92,16 @@ def weights(evaluation: Evaluation) -> Figure:
     for label, colour, mark, length, log_weight in groups:
         positive = np.flatnonzero(np.isfinite(log_weight))
         lost = len(log_weight) - len(positive)
-        shown = positive
+        dots = positive
         if len(positive) > MOST_DOTS:
-            shown = np.random.default_rng(0).choice(positive, MOST_DOTS, replace=False)
+            dots = np.random.default_rng(0).choice(positive, MOST_DOTS, replace=False)
         label += f" ({lost:,} of weight 0 not shown)" if lost else ""
         style = {"color": colour, "marker": mark, "s": 9, "alpha": 0.5, "lw": 0}
-        axis.scatter(length[shown], log_weight[shown] / np.log(10), label=label, **style)
+        axis.scatter(length[dots], log_weight[dots] / np.log(10), label=label, **style)
     axis.axhline(0, color="black", lw=0.8, ls=":")
     axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:.0f}}}$"))
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_xlabel("effective length (ratios in the weight)", fontsize=8)
-    axis.set_ylabel("weight", fontsize=8)
-    axis.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    describe(axis, "effective length (ratios in the weight)", "weight")
+    legend(axis, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure

@@ -1,18 +1,20 @@
-"""The report: one HTML page that needs no other file, no network and no script."""
+"""The report: one HTML page that needs no other file, no network and no script; or Markdown."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from osiris_jax.core.faces import Table, bullets, markdown, number, percent, plain, span
 from osiris_jax.core.files import write_text
-from osiris_jax.core.terminal import Table
-from osiris_jax.core.text import printable
+from osiris_jax.core.pictures import as_bytes
+from osiris_jax.core.text import literal, printable
 from osiris_jax.data import Log
-from osiris_jax.evaluation.pictures import data_uri, draw
+from osiris_jax.evaluation.pictures import draw
 from osiris_jax.evaluation.result import (
     DIFFERENCE_HEADER,
     HEADER,
@@ -21,9 +23,6 @@ from osiris_jax.evaluation.result import (
     Evaluation,
     Row,
     States,
-    number,
-    plain,
-    span,
 )
 from osiris_jax.models.behavior import BehaviorFit
 
@@ -70,36 +69,48 @@ def write_report(evaluation: Evaluation, path: str | Path, about: About | None =
     return write_text(path, render(evaluation, about))
 
 
-def render(evaluation: Evaluation, about: About | None = None) -> str:
-    """The report as HTML; whatever the log calls things is escaped."""
+def render(
+    evaluation: Evaluation, about: About | None = None, pictures: Mapping[str, bytes] | None = None
+) -> str:
+    """The report as HTML; whatever the log calls things is escaped.
+
+    Args:
+      evaluation: what it is about.
+      about: what it tells beyond.
+      pictures: name -> PNG, those of `draw` where they are drawn already.
+    """
+    if pictures is None:
+        pictures = {name: as_bytes(drawn, "png") for name, drawn in draw(evaluation).items()}
+    return from_template("report.html", page(evaluation, about or About(), pictures))
+
+
+def from_template(name: str, values: Mapping[str, Any]) -> str:
+    """A page of `templates/`; all text in it is escaped."""
     from importlib.resources import files
 
     from jinja2 import Environment, StrictUndefined
 
-    about = About() if about is None else about
-    source = files("osiris_jax.evaluation").joinpath("templates/report.html").read_text("utf-8")
-    kind = Environment(
+    source = files("osiris_jax.evaluation").joinpath(f"templates/{name}").read_text("utf-8")
+    environment = Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=lambda shown: printable(shown) if type(shown) is str else shown,  # not markup
+        finalize=lambda cell: printable(cell) if type(cell) is str else cell,  # not markup
     )
-    return kind.from_string(source).render(page(evaluation, about))
+    return environment.from_string(source).render(values)
 
 
-def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
+def page(evaluation: Evaluation, about: About, pictures: Mapping[str, bytes]) -> dict[str, Any]:
     """What the template shows."""
-    main = evaluation.main
-    method, (low, high) = main.interval
-    settings = evaluation.settings
-    read = about.log.labels if about.log is not None else {}
-    named = settings["state_labels"] or read.get("state", ())
+    main, settings, log = evaluation.main, evaluation.settings, about.log
+    method, ends = main.interval
+    named = settings["state_labels"] or (log.labels.get("state", ()) if log is not None else ())
     return {
         "about": about,
         "main": main,
         "value": number(main.value),
-        "interval": span(low, high),
+        "interval": span(*ends),
         "method": method,
         "confidence": f"{100 * settings['confidence']:g} %",
         "kind": CLASSES.get(main.verdict, "unjudged"),
@@ -111,19 +122,41 @@ def page(evaluation: Evaluation, about: About) -> dict[str, Any]:
         "kinds": CLASSES,
         "differences": difference_table(evaluation, about),
         "pictures": [
-            {"name": name, "uri": data_uri(figure), "caption": CAPTIONS[name]}
-            for name, figure in draw(evaluation).items()
+            {"uri": _data_uri(png), "caption": CAPTIONS[name]} for name, png in pictures.items()
         ],
         "diagnostics": diagnostics_table(evaluation),
         "curve": None if evaluation.curve is None else curve_table(evaluation.curve),
         "states": None if evaluation.states is None else states_table(evaluation.states, named),
         "propensities": propensities(about, settings["fitted"]),
         "calibration": None if about.fit is None else calibration_table(about.fit),
-        "columns": None if about.log is None else columns_table(about.log.columns),
-        "reader_notes": () if about.log is None else about.log.notes,
+        "columns": None if log is None else columns_table(log.columns),
+        "reader_notes": () if log is None else log.notes,
         "notes": evaluation.notes,
         "exact": settings_table(settings),
     }
+
+
+def _data_uri(png: bytes) -> str:
+    """The picture inside an address, for a page without other files."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def as_markdown(evaluation: Evaluation, about: About) -> str:
+    """The tables, verdicts and notes as a page of Markdown."""
+    parts = [f"# {literal(about.title)}\n", markdown(HEADER, evaluation.lines())]
+    verdicts = [
+        [row.label, row.verdict, "; ".join(doubt.reason for doubt in row.reasons)]
+        for row in evaluation.rows
+    ]
+    parts.append(markdown(["estimator", "verdict", "reasons"], verdicts))
+    if evaluation.differences:
+        parts.append(f"The target less {literal(about.compared)}:\n")
+        parts.append(markdown(DIFFERENCE_HEADER, evaluation.difference_lines()))
+    fitted = () if about.fit is None else about.fit.words
+    parts.append(bullets((*fitted, *evaluation.notes)))
+    if about.command is not None:
+        parts.append(f"```sh\n{printable(about.command)}\n```\n")
+    return "\n".join(part for part in parts if part)
 
 
 def propensities(about: About, fitted: str | None) -> Sequence[str]:
@@ -168,9 +201,9 @@ def _diagnosed(row: Row, evaluation: Evaluation) -> list[str]:
     kept, bias = "100 %", "-"
     if omission is not None:
         low, high = omission.interval
-        kept, bias = f"{100 * omission.share_kept:.3g} %", span(-high, -low)
-    cells = [f"{of.number:,}", number(of.effective_size, 4), f"{100 * of.largest_share:.3g} %"]
-    cells += [f"{100 * of.zero_share:.3g} %", number(of.tail_index, 3)]
+        kept, bias = percent(omission.share_kept), span(-high, -low)
+    cells = [f"{of.number:,}", number(of.effective_size, 4), percent(of.largest_share)]
+    cells += [percent(of.zero_share), number(of.tail_index, 3)]
     return [row.label, *cells, number(of.length_correlation, 3), kept, bias]
 
 
@@ -181,7 +214,7 @@ def curve_table(curve: Curve) -> Table:
     for level, value, share in zip(*columns, strict=True):
         marks = ["used"] * (level == curve.used)
         marks += ["chosen from the data"] * (curve.automatic == level)
-        lines.append([f"{level:g}", number(value), f"{100 * share:.3g} %", ", ".join(marks)])
+        lines.append([f"{level:g}", number(value), percent(share), ", ".join(marks)])
     header = [curve.parameter, curve.estimator, "ratios kept", ""]
     return Table(f"{curve.estimator} against {curve.parameter}", header, lines)
 
@@ -197,9 +230,9 @@ def states_table(states: States, named: Sequence[str] = ()) -> Table:
         name = [str(named[state])] if state < len(named) else ["-"] * bool(named)
         cells = [number(float(states.evidence[state]), 3), f"{states.visits[state]:,}"]
         lines.append([str(state), *name, *cells, "kept" if states.kept[state] else "omitted"])
-    shown = f", the first {MOST_STATES}" if len(order) > MOST_STATES else ""
+    cut = f", the first {MOST_STATES}" if len(order) > MOST_STATES else ""
     kept = int(states.kept[seen].sum())
-    caption = f"{len(seen):,} states were visited, the ratios of {kept:,} are kept{shown}"
+    caption = f"{len(seen):,} states were visited, the ratios of {kept:,} are kept{cut}"
     evidence = "statistic" if by_threshold else "p-value"
     header = ["state", *["name"] * bool(named), evidence, "visits", "ratio"]
     return Table(caption, header, lines, words=1 + bool(named))
@@ -227,12 +260,12 @@ def columns_table(columns: Mapping[str, Any]) -> Table:
 
 def settings_table(settings: Mapping[str, Any]) -> Table:
     """Everything needed to repeat it."""
-    lines = [[name, _shown(value)] for name, value in plain(settings).items()]
+    lines = [[name, _as_text(value)] for name, value in plain(settings).items()]
     return Table("Settings", ["setting", "value"], lines, words=2)
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, list):
         more = f" and {len(value) - MOST_STATES} more" if len(value) > MOST_STATES else ""
-        return ", ".join(map(_shown, value[:MOST_STATES])) + more
+        return ", ".join(map(_as_text, value[:MOST_STATES])) + more
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

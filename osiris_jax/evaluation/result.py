@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from osiris_jax.core.faces import aligned, number, plain, span
 from osiris_jax.inference import Interval
 from osiris_jax.inference.diagnostics import Omission
 from osiris_jax.inference.propensities import Propensities
@@ -30,7 +31,6 @@ MEANINGS = {
     NOT_JUDGED: "there are no weights of whole trajectories to judge",
 }
 MAIN_METHOD = "percentile"
-ROUNDING = 1e-6
 HEADER = ["estimator", "value", "interval", "error", "eff. size", "mean weight", "verdict"]
 OF_WEIGHTS = {
     "effective_size": "effective_size",
@@ -91,20 +91,14 @@ class Row(NamedTuple):
 
     def flat(self) -> dict[str, Any]:
         """The row without nesting, ends as `<method>_low` and `<method>_high`."""
-        known = self._asdict()
-        ends = {
-            f"{method}_{end}": getattr(interval, end)
-            for method, interval in known.pop("intervals").items()
-            for end in ("low", "high")
-        }
-        weights = known.pop("weights")
-        of_weights = {
-            name: None if weights is None else getattr(weights, field)
-            for name, field in OF_WEIGHTS.items()
-        }
-        verdict = {"verdict": known.pop("verdict")}
-        verdict["reasons"] = "; ".join(found.reason for found in known.pop("reasons"))
-        return known | ends | of_weights | verdict
+        nested = ("intervals", "weights", "verdict", "reasons")
+        fields = {name: value for name, value in self._asdict().items() if name not in nested}
+        for method, interval in self.intervals.items():
+            fields |= {f"{method}_{end}": value for end, value in interval._asdict().items()}
+        for name, field in OF_WEIGHTS.items():
+            fields[name] = None if self.weights is None else getattr(self.weights, field)
+        reasons = "; ".join(doubt.reason for doubt in self.reasons)
+        return fields | {"verdict": self.verdict, "reasons": reasons}
 
 
 class Difference(NamedTuple):
@@ -237,31 +231,27 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Everything but the arrays by trajectory, of plain types; what is not finite is None."""
-        curve = self.curve
         return plain(
             {
                 "main": self.main.estimator,
                 "rows": [row.flat() for row in self.rows],
                 "compared": [row.flat() for row in self.compared],
-                "differences": [difference._asdict() for difference in self.differences],
-                "verdicts": {
-                    name: [verdict._asdict() for verdict in found]
-                    for name, found in self.verdicts.items()
-                },
-                "curve": None if curve is None else curve._asdict(),
+                "differences": self.differences,
+                "verdicts": self.verdicts,
+                "curve": self.curve,
                 "omissions": {
                     name: {
-                        "share_kept": found.share_kept,
-                        "covariance": found.covariance,
-                        "interval": found.interval,
-                        "warnings": found.warnings(),
+                        "share_kept": omission.share_kept,
+                        "covariance": omission.covariance,
+                        "interval": [*omission.interval],
+                        "warnings": omission.warnings(),
                     }
-                    for name, found in self.omissions.items()
+                    for name, omission in self.omissions.items()
                 },
-                "support": None if self.support is None else self.support._asdict(),
-                "propensities": None if self.propensities is None else self.propensities._asdict(),
+                "support": self.support,
+                "propensities": self.propensities,
                 "notes": self.notes,
-                "settings": dict(self.settings),
+                "settings": self.settings,
             }
         )
 
@@ -275,7 +265,7 @@ class Evaluation:
 
 def reasons(row: Row) -> list[str]:
     """The reasons for the verdict itself, without the milder ones."""
-    return [found.reason for found in row.reasons if found.level == row.verdict]
+    return [doubt.reason for doubt in row.reasons if doubt.level == row.verdict]
 
 
 def row_text(row: Row) -> list[str]:
@@ -288,46 +278,7 @@ def row_text(row: Row) -> list[str]:
     return [*cells, f"{row.weights.effective_size:,.4g}", mean, row.verdict]
 
 
-def difference_text(found: Difference) -> list[str]:
+def difference_text(of: Difference) -> list[str]:
     """A difference as text, under `DIFFERENCE_HEADER`."""
-    values = [number(x) for x in (found.value, found.compared, found.difference)]
-    return [found.estimator, *values, span(found.low, found.high), found.verdict]
-
-
-def number(x: float | None, digits: int = 5) -> str:
-    """A number to so many digits; a dash where there is none."""
-    return "-" if x is None or math.isnan(x) else f"{x:.{digits}g}"
-
-
-def is_point(low: float, high: float) -> bool:
-    """Whether an interval has no width but by rounding."""
-    return low == high or high - low <= ROUNDING * max(abs(low), abs(high)) < math.inf
-
-
-def span(low: float, high: float) -> str:
-    """The two ends; a dash where they are not known, or where they are one."""
-    if is_point(low, high):
-        return "-"
-    return "-" if math.isnan(low) or math.isnan(high) else f"{number(low)} to {number(high)}"
-
-
-def aligned(header: list[str], lines: list[list[str]]) -> str:
-    """A table in plain text, the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-
-    def line(cells: list[str]) -> str:
-        first, *rest = zip(cells, widths, strict=True)
-        return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)])
-
-    return "\n".join(line(cells).rstrip() for cells in (header, *lines))
-
-
-def plain(x: Any) -> Any:
-    """Dictionaries, lists and numbers that JSON knows."""
-    if isinstance(x, Mapping):
-        return {str(name): plain(value) for name, value in x.items()}
-    if isinstance(x, np.ndarray | list | tuple):
-        return [plain(value) for value in x]
-    if isinstance(x, np.generic):
-        return plain(x.item())
-    return None if isinstance(x, float) and not math.isfinite(x) else x
+    values = [number(x) for x in (of.value, of.compared, of.difference)]
+    return [of.estimator, *values, span(of.low, of.high), of.verdict]

@@ -85,37 +85,44 @@ def evaluate(
       >>> print(found)
       >>> found.main.value, found.main.verdict
     """
-    check_batch(batch)
-    labels, notes = _labels(batch, estimators)
-    other = _other(batch, compare_with)
-    key = random.key(0) if key is None else traced("key", key, batch.dtype)
     asked = Asked(
-        labels=labels,
+        labels=(),
         methods=check_methods(methods),
         relevance=relevance,
-        alpha=alpha,
-        threshold=threshold,
+        level={"alpha": alpha, "threshold": threshold},
         common={"discount": discount, "weighting": weighting, "ddof": ddof, "key": key},
         sampling={"confidence": confidence, "resamples": resamples, "memory": memory},
         bounds={"weight_bound": weight_bound, "return_bounds": return_bounds},
         options=options,
     )
+    return _evaluation(batch, estimators, compare_with, asked, progress)
+
+
+def _evaluation(
+    batch: TrajectoryBatch,
+    estimators: Any,
+    compare_with: Any,
+    asked: Asked,
+    progress: Progress | None,
+) -> Evaluation:
+    check_batch(batch)
+    labels, notes = _labels(batch, estimators)
+    other = _other(batch, compare_with)
+    asked = _checked(batch, asked._replace(labels=labels))
     if other is not None and not any("resampled" in NEEDS[name] for name in asked.methods):
         raise ValueError("compare_with: needs resamples; add percentile to methods")
-    check_numbers(confidence, resamples, memory)
-    check_bounds(weight_bound, return_bounds)
-    _refuse_idle(batch, asked)
-    if not any(np.ndim(x) for x in options.values()):
+    if not any(np.ndim(x) for x in asked.options.values()):
         batch, other = pad_to_bucket(batch), None if other is None else pad_to_bucket(other)
-    found = _estimated(batch, asked, progress, notes)
+    estimated = _estimated(batch, asked, progress, notes)
     choices = choices_of(batch, asked)
-    judged = judge(batch, asked, found, choices)
+    judged = judge(batch, asked, estimated, choices)
     states, curve = by_level(batch, asked, judged, choices)
     compared, differences = (), ()
     if other is not None:
         again = _estimated(other, asked, progress, [])
         compared = judge(other, asked, again, choices_of(other, asked)).rows
-        differences = _differences(judged.rows, compared, found, again, confidence)
+        confidence = asked.sampling["confidence"]
+        differences = _differences(judged.rows, compared, estimated, again, confidence)
     return Evaluation(
         rows=judged.rows,
         compared=compared,
@@ -130,6 +137,20 @@ def evaluate(
         settings=_settings(batch, asked, compare_with),
         notes=(*_notes_of_log(batch), *notes, *_notes(asked)),
     )
+
+
+def _checked(batch: TrajectoryBatch, asked: Asked) -> Asked:
+    """With a key; raises a ValueError for what is wrong, or what nothing would use."""
+    key = asked.common["key"]
+    key = random.key(0) if key is None else traced("key", key, batch.dtype)
+    asked = asked._replace(common=asked.common | {"key": key})
+    check_numbers(**asked.sampling)
+    check_bounds(**asked.bounds)
+    specs = _specs(batch, asked)
+    omits = any(spec.test is not None for spec in specs.values())
+    resamples = None if omits else asked.sampling["resamples"]  # an omission's bias is resampled
+    refuse_idle({"resamples": resamples, **asked.bounds}, asked.methods, specs)
+    return asked
 
 
 def _labels(batch: TrajectoryBatch, estimators: Any) -> tuple[tuple[str, ...], list[str]]:
@@ -200,17 +221,8 @@ def _estimated(
 
 
 def _specs(batch: TrajectoryBatch, asked: Asked) -> dict[str, Spec]:
-    level = {"alpha": asked.alpha, "threshold": asked.threshold}
-    settings = level | asked.common | asked.options
+    settings = asked.level | asked.common | asked.options
     return specs_to_resample(batch, asked.labels, asked.relevance, settings)
-
-
-def _refuse_idle(batch: TrajectoryBatch, asked: Asked) -> None:
-    """Raises a ValueError for an argument that nothing in the evaluation would use."""
-    specs = _specs(batch, asked)
-    omits = any(spec.test is not None for spec in specs.values())
-    resamples = None if omits else asked.sampling["resamples"]  # an omission's bias is resampled
-    refuse_idle({"resamples": resamples, **asked.bounds}, asked.methods, specs)
 
 
 def _differences(
@@ -283,7 +295,7 @@ def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[s
         "estimators": list(asked.labels),
         "methods": list(asked.methods),
         "relevance": asked.relevance,
-        asked.parameter: asked.level,
+        asked.parameter: asked.level_used,
         **common,
         **{name: value for name, value in asked.sampling.items() if name != "memory"},
         **{name: value for name, value in asked.bounds.items() if value is not None},

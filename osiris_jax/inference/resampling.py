@@ -10,6 +10,8 @@ import numpy as np
 from jax import Array, random
 from jaxtyping import Float, Int, Integer
 
+from osiris_jax.core.random_streams import integers_below
+
 MOST_GROUPS = 200
 
 
@@ -25,18 +27,9 @@ def draw_rows(
         own = random.fold_in(key, number)
         if num_trajectories >= 2**16:
             return random.randint(own, (num_trajectories,), 0, num_trajectories)
-        return _share_of(random.bits(own, (num_trajectories,), jnp.uint32), num_trajectories)
+        return integers_below(own, num_trajectories, num_trajectories)
 
     return jax.vmap(one)(numbers)
-
-
-def _share_of(bits: Array, number: int) -> Array:
-    """floor(bits * number / 2^32) without 64-bit words, for numbers below 2^16.
-
-    Half the random words of `randint`; a row's probability is off by less than 2^-32.
-    """
-    high, low = bits >> 16, bits & 0xFFFF
-    return ((high * number + (low * number >> 16)) >> 16).astype(jnp.int32)
 
 
 def num_groups(num_trajectories: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,27 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax.batch import TrajectoryBatch, pad_to
-from osiris_jax.study.kernel import TARGET_STREAM, keys_of
+from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to
+from osiris_jax.core.random_streams import POOL_STREAM, TARGET_STREAM
+from osiris_jax.study.chunks import Chunks
+from osiris_jax.study.source import DataSets, keys_of, target_keys
 from osiris_jax.worlds.gridworld import GridWorld
 from osiris_jax.worlds.tabular import log_ratio_table
-from osiris_jax.worlds.world import SHORT
+from osiris_jax.worlds.world import SHORT, World
 
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
-_POOL_STREAM = 2**32 - 7
+CHUNK_CELLS = 2**21
+
+Data = Callable[[Any, int, int], Iterable[TrajectoryBatch]]
 
 
-class Trials(NamedTuple):
-    """Data sets of some trials.
+class Pool(NamedTuple):
+    """Trajectories [traj, time] of the behaviour, and returns [traj] of the target."""
 
-    Attributes:
-      key: [trial] of what is random in a method.
-      batch: behaviour data, fields [trial, traj, time].
-      on_policy: [trial, traj] returns of the target policy.
-    """
-
-    key: Array
     batch: TrajectoryBatch
     on_policy: Array
 
@@ -64,30 +62,28 @@ class Draws:
         self.seed, self.observations = seed, observations
         self.pool = self._pool() if overlapping else None
 
-    def of(self, trials: np.ndarray) -> Trials:
+    def of(self, trials: np.ndarray) -> DataSets:
         """The data sets of these trials."""
         keys = keys_of(self.seed, trials)
         if self.pool is not None:
             window = jnp.asarray(np.asarray(trials)[:, None] + np.arange(self.size)[None])
-            return Trials(keys, *jax.tree.map(lambda field: field[window], self.pool))
+            return DataSets(keys, *jax.tree.map(lambda field: field[window], self.pool))
         batch = self.world.rollout(keys, self.size, observations=self.observations)
         if self.world.horizon <= SHORT:
             batch = pad_to(batch, self.world.horizon)
-        found = self.world.returns(self._of_target(keys), self.size)
-        return Trials(keys, batch, jnp.asarray(found.returns, batch.dtype))
+        found = self.world.returns(target_keys(keys), self.size)
+        return DataSets(keys, batch, jnp.asarray(found.returns, batch.dtype))
 
-    def _of_target(self, keys: Array) -> Array:
-        return jax.vmap(random.fold_in, (0, None))(keys, TARGET_STREAM)
-
-    def _pool(self) -> tuple[TrajectoryBatch, Array]:
+    def _pool(self) -> Pool:
         number = self.size + self.trials - 1
         if isinstance(self.world, GridWorld):
             batch = legacy_rollout(self.world, number)
-            return batch, legacy_rollout(self.world, number, "target").reward.sum(-1)
-        key = random.fold_in(random.key(self.seed), _POOL_STREAM)
+            returns = legacy_rollout(self.world, number, "target").reward.sum(-1)
+            return Pool(batch, returns)
+        key = random.fold_in(random.key(self.seed), POOL_STREAM)
         batch = self.world.rollout(key, number, observations=self.observations)
         found = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
-        return batch, jnp.asarray(found.returns, batch.dtype)
+        return Pool(batch, jnp.asarray(found.returns, batch.dtype))
 
 
 def data_sets(
@@ -99,13 +95,41 @@ def data_sets(
     seed: int = 0,
     chunk_size: int = 100,
     observations: bool = False,
-) -> Iterator[Trials]:
+) -> Iterator[DataSets]:
     """All data sets, a chunk of trials at a time; arguments as in `Draws`."""
     draws = Draws(
         world, size, trials, overlapping=overlapping, seed=seed, observations=observations
     )
-    for first in range(0, trials, chunk_size):
-        yield draws.of(np.arange(first, min(first + chunk_size, trials), dtype=np.uint32))
+    chunks = Chunks(trials, chunk_size)
+    return map(draws.of, map(chunks.of, range(chunks.number)))
+
+
+def independent_data(seed: int = 0) -> Data:
+    """Independent trials, trial k from fold_in(key(seed), k) as in a `Study`.
+
+    All chunks of a call have one length of time, so that each kernel is compiled once, and no more
+    than about `CHUNK_CELLS` steps, so that memory does not grow with the trials.
+    """
+
+    def batches(world: Any, size: int, trials: int) -> Iterator[TrajectoryBatch]:
+        keys, simulated = keys_of(seed, Chunks(trials, trials).of(0)), isinstance(world, World)
+        steps = world.steps_needed(keys, size) if simulated else world.horizon
+        chunks = Chunks.even(trials, CHUNK_CELLS // (size * steps))
+        for chunk in range(chunks.number):
+            some = keys[chunks.of(chunk)]
+            yield _simulate(some, world, size, steps) if simulated else _play(some, world, size)
+
+    return batches
+
+
+@partial(jax.jit, static_argnames=("world", "size", "steps"))
+def _simulate(keys: Array, world: World, size: int, steps: int) -> TrajectoryBatch:
+    return world.rollout(keys, size, steps=steps)
+
+
+def _play(keys: Array, world: Any, size: int) -> TrajectoryBatch:
+    batch = world.rollout(keys, size)
+    return batch.replace(num_states=bucket_length(batch.num_states))
 
 
 def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> TrajectoryBatch:

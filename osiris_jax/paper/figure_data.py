@@ -7,23 +7,24 @@ trials go through the same functions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, random
-from jaxtyping import Bool, Float, Int
+from jax import Array
+from jaxtyping import Bool, Float
 
-from osiris_jax.batch import TrajectoryBatch, bucket_length
+from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
-from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.paper import published
+from osiris_jax.paper.draws import Data
 from osiris_jax.paper.protocol import INDEPENDENT
+from osiris_jax.pipeline import compose
 from osiris_jax.relevance import RELEVANCE
-from osiris_jax.relevance.omission import keep_steps, omit, relevant
+from osiris_jax.relevance.omission import keep_steps, relevant
 from osiris_jax.study import Study
 from osiris_jax.study.plan import ON_POLICY
 from osiris_jax.study.summary import Truth, cell_moments, rows_of
@@ -32,11 +33,10 @@ from osiris_jax.worlds.world import World
 ALPHAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 SIZES = (25, 50, 100, 250, 500)
 SHORT_SIZES, SHORT_HORIZON = (25, 50, 100), 100
-CHUNK_CELLS = 2**21
 PLAYED_TRUTH_EPISODES = 2000
 
 KeepMap = Callable[[TrajectoryBatch, Array], Array]
-Data = Callable[[Any, int, int], Iterable[TrajectoryBatch]]
+Statistic = Callable[[TrajectoryBatch, Array], Any]
 
 
 def keep_as_defined(
@@ -56,37 +56,6 @@ def keep_as_published(
 
 
 KEEP_MAPS: dict[str, KeepMap] = {"independent": keep_as_defined, "published": keep_as_published}
-
-
-def independent_data(seed: int = 0) -> Data:
-    """Independent trials, trial k from fold_in(key(seed), k) as in a `Study`.
-
-    All chunks of a call have one length of time, so that each kernel is compiled once, and no more
-    than about `CHUNK_CELLS` steps, so that memory does not grow with the trials.
-    """
-
-    def chunks(world: Any, size: int, trials: int) -> Iterator[TrajectoryBatch]:
-        numbers = jnp.arange(trials, dtype=jnp.uint32)
-        keys = jax.vmap(random.fold_in, (None, 0))(random.key(seed), numbers)
-        simulated = isinstance(world, World)
-        steps = world.steps_needed(keys, size) if simulated else world.horizon
-        number = -(-trials // max(1, CHUNK_CELLS // (size * steps)))
-        step = -(-trials // number)
-        for start in range(0, trials, step):
-            some = keys[start : start + step]
-            yield _simulate(some, world, size, steps) if simulated else _play(some, world, size)
-
-    return chunks
-
-
-@partial(jax.jit, static_argnames=("world", "size", "steps"))
-def _simulate(keys: Array, world: World, size: int, steps: int) -> TrajectoryBatch:
-    return world.rollout(keys, size, steps=steps)
-
-
-def _play(keys: Array, world: Any, size: int) -> TrajectoryBatch:
-    batch = world.rollout(keys, size)
-    return batch.replace(num_states=bucket_length(batch.num_states))
 
 
 class WeightsAndLengths(NamedTuple):
@@ -121,20 +90,18 @@ def weights_and_lengths(
 
 @partial(jax.jit, static_argnames="keep")
 def _weights(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> tuple[Array, Array]:
-    return jax.vmap(lambda batch: weights_of_data_set(batch, alphas, keep), out_axes=1)(batches)
+    """[alpha, trial, traj] log-weights and effective lengths."""
+
+    def statistic(batch: TrajectoryBatch, kept: Array) -> tuple[Array, Array]:
+        return compose.kept_weights(batch, kept), masked.lengths(kept & batch.mask)
+
+    return jax.vmap(partial(_at_levels, alphas, keep, statistic), out_axes=1)(batches)
 
 
-def weights_of_data_set(
-    batch: TrajectoryBatch, alphas: Float[Array, " alpha"], keep: KeepMap
-) -> tuple[Float[Array, "alpha traj"], Int[Array, "alpha traj"]]:
-    """Log-weights and effective lengths at every level."""
-
-    def at_level(states: Bool[Array, " state"]) -> tuple[Array, Array]:
-        kept = keep_steps(states, batch) & batch.mask
-        log_ratio = omit(batch.require("log_ratio", "weights"), kept)
-        return masked.log_weights(log_ratio, batch.mask), masked.lengths(kept)
-
-    return jax.vmap(at_level)(keep(batch, alphas))
+def _at_levels(alphas: Array, keep: KeepMap, statistic: Statistic, batch: TrajectoryBatch) -> Any:
+    """[alpha, ...] the statistic of a data set and of the steps that are kept at every level."""
+    maps = keep(batch, alphas)
+    return jax.vmap(lambda states: statistic(batch, keep_steps(states, batch)))(maps)
 
 
 def osirwis_values(
@@ -150,14 +117,12 @@ def osirwis_values(
 
 @partial(jax.jit, static_argnames="keep")
 def _osirwis(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> Array:
-    def of_data_set(batch: TrajectoryBatch) -> Array:
-        def at_level(states: Bool[Array, " state"]) -> Float[Array, ""]:
-            log_ratio = batch.require("log_ratio", "osirwis")
-            return ESTIMATORS["wis"](batch, omit(log_ratio, keep_steps(states, batch)))
+    """[trial, alpha]."""
 
-        return jax.vmap(at_level)(keep(batch, alphas))
+    def statistic(batch: TrajectoryBatch, kept: Array) -> Array:
+        return compose.value_of(batch, "wis", kept)
 
-    return jax.vmap(of_data_set)(batches)
+    return jax.vmap(partial(_at_levels, alphas, keep, statistic))(batches)
 
 
 def consistency_study(

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.paper.drawing import title_of
-from osiris_jax.paper.figure_data import Data, KeepMap, independent_data
-from osiris_jax.study.run import Progress
+from osiris_jax.paper.draws import Data, independent_data
+from osiris_jax.paper.figure_data import KeepMap
+from osiris_jax.study.chunks import Progress
 
 TRIALS = {"dilly-dallying": 200, "express": 200, "cartpole": 50, "lunar-lander": 20}
 OTHER_TRIALS = 50
@@ -34,7 +35,7 @@ class Drawn(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class FigureInputs:
     """What a figure is made from; fields as the arguments of `figure`."""
 
     worlds: Sequence[Any]

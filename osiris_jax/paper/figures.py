@@ -9,19 +9,20 @@ import numpy as np
 
 from osiris_jax import plots
 from osiris_jax.paper import claims, drawing
+from osiris_jax.paper.draws import Data
 from osiris_jax.paper.figure_data import (
     ALPHAS,
     KEEP_MAPS,
-    Data,
     KeepMap,
     consistency_rows,
     consistency_study,
     keep_as_defined,
     weights_and_lengths,
 )
-from osiris_jax.paper.figure_request import Drawn, Request
+from osiris_jax.paper.figure_request import Drawn, FigureInputs
 from osiris_jax.paper.relevance_figures import all_relevance_figure, relevance_figure
-from osiris_jax.study.run import Progress, run
+from osiris_jax.study.chunks import Progress
+from osiris_jax.study.run import run
 from osiris_jax.study.summary import truth_of
 from osiris_jax.worlds import make
 from osiris_jax.worlds.gridworld import GridWorld
@@ -29,11 +30,11 @@ from osiris_jax.worlds.gridworld import GridWorld
 DOTS = 400
 
 
-def worlds_figure(request: Request) -> Drawn:
+def worlds_figure(inputs: FigureInputs) -> Drawn:
     """Figure 1: gridworlds, their policies and rewards."""
-    _only_gridworlds("fig1", request.worlds)
+    _only_gridworlds("fig1", inputs.worlds)
     rows = []
-    for world in request.worlds:
+    for world in inputs.worlds:
         for policy, probs in (("behavior", world.behavior_probs), ("target", world.target_probs)):
             for place, states in zip(
                 ("corridor", "elsewhere"), claims.corridor_and_others(world), strict=True
@@ -46,50 +47,48 @@ def worlds_figure(request: Request) -> Drawn:
     caption = (
         "Gridworlds: greedy actions, rewards for entering, and how often each policy is random."
     )
-    return Drawn(plots.gridworld(list(request.worlds), width=drawing.WIDE), caption, rows, [])
+    return Drawn(plots.gridworld(list(inputs.worlds), width=drawing.WIDE), caption, rows, [])
 
 
-def consistency_figure(request: Request) -> Drawn:
+def consistency_figure(inputs: FigureInputs) -> Drawn:
     """Figures 2 and S2: OSIRWIS over |D| and the level."""
     rows_by_world, found = {}, []
-    for world in request.worlds:
-        study = consistency_study(
-            world, request.trials_in(world), request.seed, sizes=request.sizes
-        )
-        if request.data is None and request.keep is keep_as_defined:
-            rows = run(study, progress=_named(request.progress, world.name)).rows
+    for world in inputs.worlds:
+        study = consistency_study(world, inputs.trials_in(world), inputs.seed, sizes=inputs.sizes)
+        if inputs.data is None and inputs.keep is keep_as_defined:
+            rows = run(study, progress=_named(inputs.progress, world.name)).rows
         else:
             rows = consistency_rows(
                 study,
-                lambda world, size, trials: request.chunks(world, size),
+                lambda world, size, trials: inputs.chunks(world, size),
                 truth_of(study),
-                keep=request.keep,
-                protocol=request.protocol,
+                keep=inputs.keep,
+                protocol=inputs.protocol,
             )
         rows_by_world[world.name] = rows
         found += claims.of_consistency(rows)
     caption = (
         "OSIRWIS over data sizes |D| and levels: means (dots) and standard deviations (bars) over "
-        f"{request.trials_text()}; level 1 is ordinary WIS."
+        f"{inputs.trials_text()}; level 1 is ordinary WIS."
     )
     rows = [row for rows in rows_by_world.values() for row in rows]
     return Drawn(drawing.consistency(rows_by_world), caption, rows, found)
 
 
-def weights_figure(request: Request) -> Drawn:
+def weights_figure(inputs: FigureInputs) -> Drawn:
     """Figures 3 and S3: OSIRIS weights against effective lengths."""
     found_by_world, rows, found_claims = {}, [], []
-    for world in request.worlds:
-        found = weights_and_lengths(request.chunks(world, request.size), ALPHAS, keep=request.keep)
+    for world in inputs.worlds:
+        found = weights_and_lengths(inputs.chunks(world, inputs.size), ALPHAS, keep=inputs.keep)
         found_by_world[world.name] = found
         table, of_world = claims.weight_table(world.name, found, ALPHAS)
         rows += table
         found_claims += of_world
-    figure = drawing.weights(found_by_world, ALPHAS, shown=DOTS, seed=request.seed)
+    figure = drawing.weights(found_by_world, ALPHAS, shown=DOTS, seed=inputs.seed)
     caption = (
         "OSIRIS weight against effective length, a dot for a trajectory; at most "
         f"{DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are of all "
-        f"trajectories of {request.trials_text()}; level 1 is ordinary IS."
+        f"trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
     )
     return Drawn(figure, caption, rows, found_claims)
 
@@ -104,24 +103,26 @@ def _only_gridworlds(name: str, worlds: Sequence[Any]) -> None:
             raise ValueError(f"worlds: {name} draws gridworlds, and {world.name!r} is none")
 
 
-class Plan(NamedTuple):
+class PaperFigure(NamedTuple):
     """How a figure is made, and of which worlds unless others are asked for."""
 
-    make: Callable[[Request], Drawn]
+    make: Callable[[FigureInputs], Drawn]
     worlds: tuple[str, ...]
     all_worlds: tuple[str, ...]
 
 
 GRIDWORLDS = ("dilly-dallying", "express")
 MAIN, EXTRA = ("dilly-dallying", "cartpole"), ("lunar-lander",)
-FIGURES: Mapping[str, Plan] = {
-    "fig1": Plan(worlds_figure, GRIDWORLDS, GRIDWORLDS),
-    "fig2": Plan(consistency_figure, MAIN, MAIN + EXTRA),
-    "fig3": Plan(weights_figure, MAIN, MAIN + EXTRA),
-    "fig4": Plan(relevance_figure, MAIN, MAIN + EXTRA),
-    "figS2": Plan(consistency_figure, ("express",), ("express",)),
-    "figS3": Plan(weights_figure, ("express",), ("express",)),
-    "figS4": Plan(all_relevance_figure, ("express", "cartpole"), ("express", "cartpole", *EXTRA)),
+FIGURES: Mapping[str, PaperFigure] = {
+    "fig1": PaperFigure(worlds_figure, GRIDWORLDS, GRIDWORLDS),
+    "fig2": PaperFigure(consistency_figure, MAIN, MAIN + EXTRA),
+    "fig3": PaperFigure(weights_figure, MAIN, MAIN + EXTRA),
+    "fig4": PaperFigure(relevance_figure, MAIN, MAIN + EXTRA),
+    "figS2": PaperFigure(consistency_figure, ("express",), ("express",)),
+    "figS3": PaperFigure(weights_figure, ("express",), ("express",)),
+    "figS4": PaperFigure(
+        all_relevance_figure, ("express", "cartpole"), ("express", "cartpole", *EXTRA)
+    ),
 }
 
 
@@ -164,7 +165,7 @@ def figure(
     if not chosen:
         raise ValueError("worlds: none given")
     named = isinstance(protocol_keep, str)
-    request = Request(
+    inputs = FigureInputs(
         worlds=[make(world) if isinstance(world, str) else world for world in chosen],
         keep=KEEP_MAPS[protocol_keep] if named else protocol_keep,
         protocol=protocol_keep if named else getattr(protocol_keep, "__name__", "other"),
@@ -174,4 +175,4 @@ def figure(
         seed=seed,
         progress=progress or (lambda stage, done, total: None),
     )
-    return plan.make(request)
+    return plan.make(inputs)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from osiris_jax.paper.numbers import GRIDWORLDS
-from osiris_jax.paper.tables import number
+from osiris_jax.paper.tables import Row, number
 
-Row = Mapping[str, Any]
 ALL = ("dilly-dallying", "express", "cartpole", "lunar-lander")
 LONG = tuple(world for world in ALL if world != "express")
 ABOUT_EQUAL = 0.1
 DEFAULT = "welch"
-
-
-class Rows:
-    """The rows of one protocol, by world and estimator."""
-
-    def __init__(self, rows: Sequence[Row]):
-        self._rows = {(row["world"], row["estimator"], row["relevance"]): row for row in rows}
-
-    def get(self, world: str, estimator: str, relevance: str | None = None) -> Row | None:
-        if relevance is None and estimator.startswith("osir"):
-            relevance = DEFAULT
-        return self._rows.get((world, estimator, relevance))
 
 
 class Finding(NamedTuple):
@@ -37,7 +25,19 @@ class Finding(NamedTuple):
     holds: bool
 
 
-Check = Callable[[Rows, str], tuple[str, bool] | None]
+class Of(NamedTuple):
+    """Which row a claim reads; in which world, if not in the one where the claim is made."""
+
+    estimator: str
+    relevance: str | None = None
+    world: str | None = None
+
+    def key(self, world: str) -> tuple[str, str, str | None]:
+        omits = self.estimator.startswith("osir")
+        return self.world or world, self.estimator, self.relevance or (DEFAULT if omits else None)
+
+
+Answer = tuple[str, bool]
 
 
 class Claim(NamedTuple):
@@ -46,135 +46,118 @@ class Claim(NamedTuple):
     Attributes:
       text: the claim.
       worlds: where it is made.
-      check: (rows, world) -> numbers and whether it holds; None if rows are missing.
+      rows: which it reads; where one is missing, it is not answered.
+      judge: of these rows: numbers, and whether it holds.
     """
 
     text: str
     worlds: tuple[str, ...]
-    check: Check
+    rows: tuple[Of, ...]
+    judge: Callable[..., Answer]
 
 
 def _shown(row: Row, statistic: str) -> str:
     test = "" if row["relevance"] in (None, DEFAULT) else f" {row['relevance']}"
-    name = row["estimator"] + test
-    return f"{name} {number(row[statistic], row[f'{statistic}_se'])}"
+    return f"{row['estimator']}{test} {number(row[statistic], row[f'{statistic}_se'])}"
 
 
-def _below(
-    statistic: str, first: tuple[str, ...], second: tuple[str, ...], *, wanted: bool = True
-) -> Check:
-    """Whether the first estimator's statistic is below the second's, or is not."""
-
-    def check(rows: Rows, world: str) -> tuple[str, bool] | None:
-        one, other = rows.get(world, *first), rows.get(world, *second)
-        if one is None or other is None:
-            return None
-        holds = bool(one[statistic] < other[statistic]) == wanted
-        return f"{_shown(one, statistic)}, {_shown(other, statistic)}", holds
-
-    return check
+def _below(statistic: str, wanted: bool, one: Row, other: Row) -> Answer:
+    """Whether the first row's statistic is below the second's, or is not."""
+    holds = bool(one[statistic] < other[statistic]) == wanted
+    return f"{_shown(one, statistic)}, {_shown(other, statistic)}", holds
 
 
-def _least(statistic: str, first: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> Check:
-    """Whether the first estimator's statistic is below those of all others."""
-
-    def check(rows: Rows, world: str) -> tuple[str, bool] | None:
-        one = rows.get(world, *first)
-        known = [row for name in others if (row := rows.get(world, *name)) is not None]
-        if one is None or len(known) < len(others):
-            return None
-        rival = min(known, key=lambda row: row[statistic])
-        numbers = f"{_shown(one, statistic)}, next {_shown(rival, statistic)}"
-        return numbers, bool(one[statistic] < rival[statistic])
-
-    return check
+_LESS_STD, _LESS_RMSE = partial(_below, "std", True), partial(_below, "rmse", True)
 
 
-def _elsewhere(estimator: str, holds: Callable[[float, float], bool]) -> Check:
-    """A condition on the RMSE in this world and in Dilly-Dallying."""
-
-    def check(rows: Rows, world: str) -> tuple[str, bool] | None:
-        here, there = rows.get(world, estimator), rows.get("dilly-dallying", estimator)
-        if here is None or there is None:
-            return None
-        numbers = f"{_shown(here, 'rmse')}, in dilly-dallying {_shown(there, 'rmse')}"
-        return numbers, bool(holds(here["rmse"], there["rmse"]))
-
-    return check
+def _least_rmse(one: Row, *others: Row) -> Answer:
+    """Whether the first row's RMSE is below those of all others."""
+    rival = min(others, key=lambda row: row["rmse"])
+    numbers = f"{_shown(one, 'rmse')}, next {_shown(rival, 'rmse')}"
+    return numbers, bool(one["rmse"] < rival["rmse"])
 
 
-def _by_variance(first: str, second: str) -> Check:
+def _elsewhere(holds: Callable[[float, float], bool], here: Row, there: Row) -> Answer:
+    """A condition on the RMSE in two worlds."""
+    numbers = f"{_shown(here, 'rmse')}, in {there['world']} {_shown(there, 'rmse')}"
+    return numbers, bool(holds(here["rmse"], there["rmse"]))
+
+
+def _by_variance(one: Row, other: Row) -> Answer:
     """Whether a lower mean squared error is for its larger part a lower variance."""
-
-    def check(rows: Rows, world: str) -> tuple[str, bool] | None:
-        one, other = rows.get(world, first), rows.get(world, second)
-        if one is None or other is None:
-            return None
-        variance = other["std"] ** 2 - one["std"] ** 2
-        total = other["rmse"] ** 2 - one["rmse"] ** 2
-        return f"MSE falls by {total:.4g}, variance by {variance:.4g}", 2 * variance > total > 0
-
-    return check
+    variance = other["std"] ** 2 - one["std"] ** 2
+    total = other["rmse"] ** 2 - one["rmse"] ** 2
+    return f"MSE falls by {total:.4g}, variance by {variance:.4g}", 2 * variance > total > 0
 
 
+def _for_each(
+    names: Iterable[str],
+    text: str,
+    worlds: tuple[str, ...],
+    rows: Callable[[str], tuple[Of, ...]],
+    judge: Callable[..., Answer],
+) -> list[Claim]:
+    return [Claim(text.format(name.upper()), worlds, rows(name), judge) for name in names]
+
+
+_EXPRESS, _DALLYING = ("express",), "dilly-dallying"
+_BOTH = ("osiris", "osirwis")
 _RIVALS = ("is", "wis", "phwis", "incris", "mis")
 _OTHER_TESTS = ("welch:classes=return", "smirnov", "nn-q")
+_OSIRIS_IS, _OSIRWIS_WIS = (Of("osiris"), Of("is")), (Of("osirwis"), Of("wis"))
 
 CLAIMS = (
-    Claim("OSIRIS has a smaller std than IS", ALL, _below("std", ("osiris",), ("is",))),
-    Claim("OSIRWIS has a smaller std than WIS", ALL, _below("std", ("osirwis",), ("wis",))),
-    Claim("OSIRIS has a smaller RMSE than IS", LONG, _below("rmse", ("osiris",), ("is",))),
-    *(
-        Claim(
-            f"OSIRWIS has a smaller RMSE than {name.upper()}",
-            LONG,
-            _below("rmse", ("osirwis",), (name,)),
-        )
-        for name in _RIVALS
+    Claim("OSIRIS has a smaller std than IS", ALL, _OSIRIS_IS, _LESS_STD),
+    Claim("OSIRWIS has a smaller std than WIS", ALL, _OSIRWIS_WIS, _LESS_STD),
+    Claim("OSIRIS has a smaller RMSE than IS", LONG, _OSIRIS_IS, _LESS_RMSE),
+    *_for_each(
+        _RIVALS,
+        "OSIRWIS has a smaller RMSE than {}",
+        LONG,
+        lambda name: (Of("osirwis"), Of(name)),
+        _LESS_RMSE,
     ),
-    Claim("OSIRIS betters IS mostly by its variance", LONG, _by_variance("osiris", "is")),
-    Claim("OSIRWIS betters WIS mostly by its variance", LONG, _by_variance("osirwis", "wis")),
-    *(
-        Claim(
-            f"{name.upper()} does not beat WIS in Express",
-            ("express",),
-            _below("rmse", (name,), ("wis",), wanted=False),
-        )
-        for name in ("osiris", "osirwis")
+    Claim("OSIRIS betters IS mostly by its variance", LONG, _OSIRIS_IS, _by_variance),
+    Claim("OSIRWIS betters WIS mostly by its variance", LONG, _OSIRWIS_WIS, _by_variance),
+    *_for_each(
+        _BOTH,
+        "{} does not beat WIS in Express",
+        _EXPRESS,
+        lambda name: (Of(name), Of("wis")),
+        partial(_below, "rmse", False),
     ),
-    *(
-        Claim(
-            f"{name.upper()} is more accurate in Express than in Dilly-Dallying",
-            ("express",),
-            _elsewhere(name, lambda here, there: here < there),
-        )
-        for name in ("is", "wis")
+    *_for_each(
+        ("is", "wis"),
+        "{} is more accurate in Express than in Dilly-Dallying",
+        _EXPRESS,
+        lambda name: (Of(name), Of(name, world=_DALLYING)),
+        partial(_elsewhere, lambda here, there: here < there),
     ),
-    *(
-        Claim(
-            f"{name.upper()} is as accurate in Express as in Dilly-Dallying (RMSE within 10 %)",
-            ("express",),
-            _elsewhere(name, lambda here, there: abs(here - there) <= ABOUT_EQUAL * there),
-        )
-        for name in ("osiris", "osirwis")
+    *_for_each(
+        _BOTH,
+        "{} is as accurate in Express as in Dilly-Dallying (RMSE within 10 %)",
+        _EXPRESS,
+        lambda name: (Of(name), Of(name, world=_DALLYING)),
+        partial(_elsewhere, lambda here, there: abs(here - there) <= ABOUT_EQUAL * there),
     ),
     Claim(
         "MIS performs well in the gridworlds: the smallest RMSE",
         GRIDWORLDS,
-        _least("rmse", ("mis",), [(name,) for name in (*_RIVALS[:-1], "osiris", "osirwis")]),
+        tuple(map(Of, ("mis", *_RIVALS[:-1], *_BOTH))),
+        _least_rmse,
     ),
-    *(
-        Claim(
-            f"{name.upper()} with the oracle map has a smaller RMSE than with the estimated one",
-            GRIDWORLDS,
-            _below("rmse", (name, "oracle"), (name, "welch")),
-        )
-        for name in ("osiris", "osirwis")
+    *_for_each(
+        _BOTH,
+        "{} with the oracle map has a smaller RMSE than with the estimated one",
+        GRIDWORLDS,
+        lambda name: (Of(name, "oracle"), Of(name, "welch")),
+        _LESS_RMSE,
     ),
     Claim(
         "OSIRWIS by Algorithm 1 has a smaller RMSE than by other ways to find relevance",
         ALL,
-        _least("rmse", ("osirwis",), [("osirwis", test) for test in _OTHER_TESTS]),
+        (Of("osirwis"), *(Of("osirwis", test) for test in _OTHER_TESTS)),
+        _least_rmse,
     ),
 )
 
@@ -183,12 +166,16 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     """Every claim that the rows can answer, for each protocol and world."""
     found = []
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
-        mine = Rows([row for row in rows if row["protocol"] == protocol])
+        by_key = {
+            (row["world"], row["estimator"], row["relevance"]): row
+            for row in rows
+            if row["protocol"] == protocol
+        }
         for claim in CLAIMS:
             for world in claim.worlds:
-                answer = claim.check(mine, world)
-                if answer is not None:
-                    found.append(Finding(claim.text, protocol, world, *answer))
+                read = [by_key.get(of.key(world)) for of in claim.rows]
+                if None not in read:
+                    found.append(Finding(claim.text, protocol, world, *claim.judge(*read)))
     return found
 
 

@@ -11,8 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.paper.draws import Trials
+from osiris_jax.estimators import parse_name
 from osiris_jax.paper.network import nn_q_published
 from osiris_jax.paper.numbers import BY_RETURN
 from osiris_jax.paper.protocol import Form
@@ -23,51 +22,49 @@ from osiris_jax.paper.published import (
     mis_published,
     pvalues_published,
 )
-from osiris_jax.relevance import RELEVANCE, above, keep_steps, omit, relevant
-from osiris_jax.study.kernel import method_key
+from osiris_jax.pipeline import compose
+from osiris_jax.relevance import RELEVANCE, above, keep_steps, relevant
 from osiris_jax.study.plan import ON_POLICY
+from osiris_jax.study.source import DataSets, method_key
 
 _PUBLISHED_FORMS = {"incris": incris_published, "mis": mis_published}
 
 
 @partial(jax.jit, static_argnames=("forms",))
-def values_of(trials: Trials, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
+def values_of(data: DataSets, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
     """The estimates of all forms from every data set.
 
     Args:
       oracle: [state] the world's own map, or None.
     """
-    return jax.vmap(partial(_of_data_set, oracle, forms))(*trials)
+    return jax.vmap(partial(_of_data_set, oracle, forms))(*data)
 
 
 def _of_data_set(
-    oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Array
+    oracle: Any, forms: tuple[Form, ...], key: Array, batch: TrajectoryBatch, on_policy: Any
 ) -> Float[Array, " form"]:
     key = method_key(key, len(batch.mask))
-    log_ratio = batch.require("log_ratio", "a reproduction")
     values, maps = [], {}
     for form in forms:
         name = form.column.estimator
         if name == ON_POLICY:
             values.append(on_policy.mean())
         elif form.column.relevance is None:
-            values.append(_plain(form, batch, log_ratio))
+            values.append(_plain(form, batch))
         else:
             test = form._replace(column=form.column._replace(estimator=""))
             if test not in maps:
                 maps[test] = keep_steps(_relevant_states(test, oracle, key, batch), batch)
             plain, _ = parse_name(name)
-            values.append(ESTIMATORS[plain](batch, omit(log_ratio, maps[test])))
+            values.append(compose.value_of(batch, plain, maps[test]))
     return jnp.stack(values)
 
 
-def _plain(
-    form: Form, batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
-) -> Float[Array, ""]:
+def _plain(form: Form, batch: TrajectoryBatch) -> Float[Array, ""]:
     name = form.column.estimator
     if name in _PUBLISHED_FORMS and form.get(name) == "published":
-        return _PUBLISHED_FORMS[name](batch, log_ratio)
-    return ESTIMATORS[name](batch, log_ratio)
+        return _PUBLISHED_FORMS[name](batch, batch.require("log_ratio", "a reproduction"))
+    return compose.plain_value(batch, name)
 
 
 def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from osiris_jax.study.plan import ON_POLICY, Cell
+from osiris_jax.study.experiment import Cell
+from osiris_jax.study.plan import ON_POLICY
 
 GRIDWORLDS = ("dilly-dallying", "express")
 STATISTICS = ("mean", "std", "rmse")

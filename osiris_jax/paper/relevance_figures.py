@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from osiris_jax.paper import claims, drawing
 from osiris_jax.paper.drawing import Dimension
-from osiris_jax.paper.figure_request import Drawn, Request
+from osiris_jax.paper.figure_request import Drawn, FigureInputs
 from osiris_jax.paper.relevance_data import (
     MeanRelevance,
     mean_relevance_by_dimension,
@@ -45,53 +45,53 @@ DIMENSIONS = {
 MAIN_DIMENSION = {"cartpole": 3, "lunar-lander": 4}
 
 
-def relevance_figure(request: Request) -> Drawn:
+def relevance_figure(inputs: FigureInputs) -> Drawn:
     """Figure 4: a map of relevance, or relevance over the dimension the paper shows."""
-    ratios = [2 if isinstance(world, GridWorld) else 1 for world in request.worlds]
+    ratios = [2 if isinstance(world, GridWorld) else 1 for world in inputs.worlds]
     width = drawing.COLUMN if sum(ratios) <= 2 else drawing.WIDE
     figure = Figure(figsize=(width, 2.25), layout="constrained")
     grid = figure.add_gridspec(1, len(ratios), width_ratios=ratios)
     rows, found = [], []
-    for place, world in enumerate(request.worlds):
+    for place, world in enumerate(inputs.worlds):
         axis = figure.add_subplot(grid[0, place])
         if isinstance(world, GridWorld):
-            part = _map_numbers(request, world)
+            part = _map_numbers(inputs, world)
             drawing.draw_map(figure, axis, world, part.relevance)
         else:
-            part = _dimension_numbers(request, world)
+            part = _dimension_numbers(inputs, world)
             _draw_dimensions([axis], world, part, [MAIN_DIMENSION.get(world.name, 0)])
             axis.set_title(drawing.title_of(world.name), fontsize=drawing.TITLE)
         rows, found = rows + part.rows, found + part.claims
-    return Drawn(figure, _relevance_caption(request), rows, found)
+    return Drawn(figure, _relevance_caption(inputs), rows, found)
 
 
-def all_relevance_figure(request: Request) -> Drawn:
+def all_relevance_figure(inputs: FigureInputs) -> Drawn:
     """Figure S4: maps of relevance, and relevance over all dimensions."""
-    heights = [2.6 if isinstance(world, GridWorld) else 1.55 for world in request.worlds]
-    lines = [1 if isinstance(w, GridWorld) else -(-_num_dims(w) // ACROSS) for w in request.worlds]
+    heights = [2.6 if isinstance(world, GridWorld) else 1.55 for world in inputs.worlds]
+    lines = [1 if isinstance(w, GridWorld) else -(-_num_dims(w) // ACROSS) for w in inputs.worlds]
     size = drawing.WIDE, sum(h * n for h, n in zip(heights, lines, strict=True))
     figure = Figure(figsize=size, layout="constrained")
     spread = [h for h, n in zip(heights, lines, strict=True) for _ in range(n)]
     grid = figure.add_gridspec(sum(lines), ACROSS, height_ratios=spread)
     rows, found, line = [], [], 0
-    for world, number in zip(request.worlds, lines, strict=True):
+    for world, number in zip(inputs.worlds, lines, strict=True):
         if isinstance(world, GridWorld):
-            part = _map_numbers(request, world)
+            part = _map_numbers(inputs, world)
             axis = figure.add_subplot(grid[line, 1:3])
             drawing.draw_map(figure, axis, world, part.relevance)
             if world.name == "express":
                 dallying = make("dilly-dallying")
-                pair = (world, part.relevance), (dallying, _map_of(request, dallying))
+                pair = (world, part.relevance), (dallying, _map_of(inputs, dallying))
                 found.append(claims.of_corridors(*pair))
         else:
-            part = _dimension_numbers(request, world)
+            part = _dimension_numbers(inputs, world)
             dims = range(_num_dims(world))
             axes = [figure.add_subplot(grid[line + d // ACROSS, d % ACROSS]) for d in dims]
             _draw_dimensions(axes, world, part, dims)
             title = drawing.title_of(world.name)
             axes[0].set_title(title, fontsize=drawing.TITLE, loc="left")
         rows, found, line = rows + part.rows, found + part.claims, line + number
-    return Drawn(figure, _relevance_caption(request), rows, found)
+    return Drawn(figure, _relevance_caption(inputs), rows, found)
 
 
 class _Part(NamedTuple):
@@ -101,14 +101,12 @@ class _Part(NamedTuple):
     claims: list[dict[str, Any]]
 
 
-def _map_of(request: Request, world: GridWorld) -> MeanRelevance:
-    return mean_relevance_by_state(
-        request.chunks(world, request.size), (LEVEL,), keep=request.keep
-    )[0]
+def _map_of(inputs: FigureInputs, world: GridWorld) -> MeanRelevance:
+    return mean_relevance_by_state(inputs.chunks(world, inputs.size), (LEVEL,), keep=inputs.keep)[0]
 
 
-def _map_numbers(request: Request, world: GridWorld) -> _Part:
-    relevance = _map_of(request, world)
+def _map_numbers(inputs: FigureInputs, world: GridWorld) -> _Part:
+    relevance = _map_of(inputs, world)
     columns = world.maze.shape[1]
     rows = []
     for state in np.flatnonzero(relevance.visits).tolist():
@@ -126,12 +124,12 @@ def _num_dims(world: Any) -> int:
     return len(DIMENSIONS[world.name])
 
 
-def _dimension_numbers(request: Request, world: Any) -> _Part:
+def _dimension_numbers(inputs: FigureInputs, world: Any) -> _Part:
     _num_dims(world)
     dimensions = DIMENSIONS[world.name]
     edges = np.stack([np.linspace(d.low, d.high, NUM_BINS + 1) for d in dimensions])
-    chunks = request.chunks(world, request.size)
-    relevance = mean_relevance_by_dimension(chunks, edges, (LEVEL,), keep=request.keep)[0]
+    chunks = inputs.chunks(world, inputs.size)
+    relevance = mean_relevance_by_dimension(chunks, edges, (LEVEL,), keep=inputs.keep)[0]
     rows = []
     for number, dimension in enumerate(dimensions):
         of_one = relevance[number]
@@ -162,9 +160,9 @@ def _draw_dimensions(axes: Sequence[Axes], world: Any, part: _Part, dims: Iterab
         )
 
 
-def _relevance_caption(request: Request) -> str:
+def _relevance_caption(inputs: FigureInputs) -> str:
     return (
         f"Mean of estimated relevance over the visits to a state, level {LEVEL:g}, "
-        f"{request.trials_text()}. Bands: one standard error. Grey: where the visits are. Dotted: "
+        f"{inputs.trials_text()}. Bands: one standard error. Grey: where the visits are. Dotted: "
         "borders of the cells in which relevance is tested. Star: the state of the paper's example."
     )

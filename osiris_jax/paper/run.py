@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,17 @@ from osiris_jax.paper.draws import Draws
 from osiris_jax.paper.kernel import values_of
 from osiris_jax.paper.numbers import TABLES, Column
 from osiris_jax.paper.protocol import INDEPENDENT, Form, Protocol
-from osiris_jax.study.kernel import ARRAYS, ARRAYS_PER_LEVEL, keys_of
-from osiris_jax.study.plan import Cell, Study, to_toml
+from osiris_jax.study.chunks import Progress
+from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
+from osiris_jax.study.experiment import Cell, to_toml
+from osiris_jax.study.plan import Study
 from osiris_jax.study.run import compute
-from osiris_jax.study.store import Store, chunks
+from osiris_jax.study.source import keys_of
+from osiris_jax.study.store import Store
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
 from osiris_jax.worlds.gridworld import GridWorld
 from osiris_jax.worlds.world import World
 
-Progress = Callable[[str, int, int], None]
-Row = dict[str, Any]
 WITHOUT_ERRORS = ("truth_se", "mean_se", "bias_se", "std_se", "rmse_se")
 
 
@@ -92,34 +94,29 @@ class Reproduction:
         """The settings, to be read."""
         return to_toml({k: v for k, v in self.settings().items() if k != "cells"})
 
-
-class Engine:
-    """Values [trial, form] of a reproduction's trials."""
-
-    def __init__(self, plan: Reproduction):
-        self.plan, self.forms = plan, plan.forms
-        self.draws = Draws(
-            plan.world,
-            plan.size,
-            plan.trials,
-            overlapping=plan.overlapping,
-            seed=plan.seed,
+    @cached_property
+    def draws(self) -> Draws:
+        """The data sets of all trials."""
+        return Draws(
+            self.world,
+            self.size,
+            self.trials,
+            overlapping=self.overlapping,
+            seed=self.seed,
             observations=any(form.column.relevance == "nn-q" for form in self.forms),
         )
-        self.oracle = getattr(plan.world, "oracle", None)
 
     def bytes_per_trial(self) -> int:
         """A rough upper guess of the memory that one trial takes while it is computed."""
-        world = self.plan.world
         if self.draws.pool is not None:
-            steps = self.draws.pool[0].mask.shape[-1]
-        elif isinstance(world, World):
-            steps = world.steps_needed(keys_of(self.plan.seed, np.arange(8)), self.plan.size)
+            steps = self.draws.pool.batch.mask.shape[-1]
+        elif isinstance(self.world, World):
+            steps = self.world.steps_needed(keys_of(self.seed, np.arange(8)), self.size)
         else:
-            steps = world.horizon
+            steps = self.world.horizon
         arrays = ARRAYS + ARRAYS_PER_LEVEL * len(self.forms)
-        rows = self.plan.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
-        return rows * steps * np.dtype(self.plan.dtype).itemsize
+        rows = self.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
+        return rows * steps * np.dtype(self.dtype).itemsize
 
     def keeps_values(self, trials: int) -> bool:
         """Never: the data of all trials are padded to one length, and may share a pool."""
@@ -127,8 +124,8 @@ class Engine:
 
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, form] in float64."""
-        found = values_of(self.draws.of(trials), self.oracle, self.forms)
-        return np.asarray(found, np.float64)
+        oracle = getattr(self.world, "oracle", None)
+        return np.asarray(values_of(self.draws.of(trials), oracle, self.forms), np.float64)
 
 
 class Result(NamedTuple):
@@ -141,41 +138,15 @@ class Result(NamedTuple):
       notes: what a reader of the rows should know, see `StudyResult`.
     """
 
-    rows: list[Row]
+    rows: list[dict[str, Any]]
     values: np.ndarray
     truth: Truth
     notes: tuple[str, ...] = ()
 
 
-def rows(
-    world: Any,
-    protocol: Protocol,
-    table: str,
-    *,
-    trials: int,
-    size: int | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Result:
-    """A table's columns in one world under one protocol.
-
-    Args:
-      world: a world.
-      protocol: the independent one is run as a `Study`.
-      table: a name in `TABLES`.
-      trials: data sets.
-      size: trajectories in each; by default the world's.
-      seed: see `Draws`.
-      out: folder for the trials; run again, it resumes.
-      progress: called with ("trials", done, total).
-    """
-    size = int(world.size if size is None else size)
-    columns = TABLES[table].computed
-    if protocol == INDEPENDENT:
-        return _rows_of_study(world, columns, trials, size, seed, out, progress)
-    plan = Reproduction(world, (protocol,), columns, trials, size, seed)
-    return results_of(plan, out, progress)[protocol.name]
+def rows(world: Any, protocol: Protocol, table: str, **options: Any) -> Result:
+    """A table's columns in one world under one protocol; options as for `rows_together`."""
+    return rows_together(world, (protocol,), table, **options)[protocol.name]
 
 
 def rows_together(
@@ -189,11 +160,26 @@ def rows_together(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Result]:
-    """`rows` of several protocols with equal seeds, by name: what they share is computed once."""
+    """A table's columns in one world under protocols with equal seeds, by the protocol's name.
+
+    What protocols share is computed once.
+
+    Args:
+      world: a world.
+      protocols: the independent one, alone, is run as a `Study`.
+      table: a name in `TABLES`.
+      trials: data sets.
+      size: trajectories in each; by default the world's.
+      seed: see `Draws`.
+      out: folder for the trials; run again, it resumes.
+      progress: called with ("trials", done, total).
+    """
     if len({protocol.seeds for protocol in protocols}) != 1:
         raise ValueError("protocols: expected some, all with the same `seeds`")
     size = int(world.size if size is None else size)
     plan = Reproduction(world, tuple(protocols), TABLES[table].computed, trials, size, seed)
+    if plan.protocols == (INDEPENDENT,):
+        return {INDEPENDENT.name: _result_of_study(plan, out, progress)}
     return results_of(plan, out, progress)
 
 
@@ -202,7 +188,7 @@ def results_of(
 ) -> dict[str, Result]:
     """The result of each protocol of a plan, by name."""
     with jax.enable_x64(plan.dtype == "float64"):
-        store = compute(plan, Engine(plan), out=out, progress=progress)
+        store = compute(plan, plan, out=out, progress=progress)
     return {protocol.name: _of_protocol(plan, protocol, store) for protocol in plan.protocols}
 
 
@@ -210,41 +196,38 @@ def _of_protocol(plan: Reproduction, protocol: Protocol, store: Store) -> Result
     """The protocol's own forms among all that were computed, under their plain names."""
     alone = dataclasses.replace(plan, protocols=(protocol,))
     places = [plan.forms.index(form) for form in alone.forms]
-    values = np.concatenate(list(chunks(store)))[:, places]
+    values = store.values()[:, places]
     if protocol.truth == "exact":
         truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
     else:
         error = values[:, -1].std() / math.sqrt(plan.trials)
         truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
     moments = cell_moments(lambda: [values], truth.value)
-    found = rows_of(alone, moments, truth, protocol.name)
+    rows = rows_of(alone, moments, truth, protocol.name)
     if plan.overlapping:
-        for row in found:  # the formulas are for independent trials
+        for row in rows:  # the formulas are for independent trials
             row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
-    return Result(found, values, truth)
+    return Result(rows, values, truth)
 
 
-def _rows_of_study(
-    world: Any,
-    columns: tuple[Column, ...],
-    trials: int,
-    size: int,
-    seed: int,
-    out: str | Path | None,
-    progress: Progress | None,
+def _result_of_study(
+    plan: Reproduction, out: str | Path | None, progress: Progress | None
 ) -> Result:
-    names = dict.fromkeys(column.estimator for column in columns)
-    tests = dict.fromkeys(c.relevance for c in columns if c.relevance is not None)
-    alphas = dict.fromkeys(column.alpha for column in columns if column.alpha is not None)
-    omission: dict[str, Any] = {"alphas": tuple(alphas)} if alphas else {}
-    if tests:
+    """The plan's columns as a study defines them."""
+    columns, omission = plan.columns, {}
+    if alphas := dict.fromkeys(c.alpha for c in columns if c.alpha is not None):
+        omission["alphas"] = tuple(alphas)
+    if tests := dict.fromkeys(c.relevance for c in columns if c.relevance is not None):
         omission |= {"relevance": tuple(tests), "weighting": INDEPENDENT.weighting}
     study = Study(
-        world=world, trials=trials, sizes=(size,), estimators=tuple(names), seed=seed, **omission
+        world=plan.world,
+        trials=plan.trials,
+        sizes=(plan.size,),
+        estimators=tuple(dict.fromkeys(column.estimator for column in columns)),
+        seed=plan.seed,
+        **omission,
     )
-    found = study.run(out=out, progress=progress)
-    cells = study.cells()
-    places = [cells.index(column.cell(size)) for column in columns]
-    values = np.concatenate(list(chunks(found.store)))[:, places]
-    kept = [found.rows[place] for place in places]
-    return Result(kept, values, found.truth, tuple(found.notes))
+    result, cells = study.run(out=out, progress=progress), study.cells()
+    places = [cells.index(column.cell(plan.size)) for column in columns]
+    rows = [result.rows[place] for place in places]
+    return Result(rows, result.store.values()[:, places], result.truth, tuple(result.notes))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from osiris_jax.core.terminal import markdown
+from osiris_jax.core.faces import markdown
 from osiris_jax.paper.numbers import (
     ALGORITHM_1,
     GRIDWORLDS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +20,41 @@ from jax import Array, random
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import check_options, default, given, keywords
+from osiris_jax.core.random_streams import FIT_STREAM
 from osiris_jax.pipeline.compose import gather, map_at
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
-from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
-from osiris_jax.study.kernel import keys_of
-from osiris_jax.worlds import make
+from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer, tabular_world
+from osiris_jax.study.chunks import Progress, by_size
+from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld
 
 TESTS = ("welch", "smirnov", "effect")
-_FIT_STREAM = 2**32 - 7
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "first visit": {"first_visit": True},
     "leave one out": {"leave_one_out": True},
 }
 CHUNK_CELLS = 2**22
+
+
+class TestForm(NamedTuple):
+    """A test, how its samples are weighted, and which variant of it; selects compiled code."""
+
+    test: str
+    weighting: str
+    variant: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"weighting": self.weighting, **VARIANTS[self.variant]}
+
+
+class _Counts(NamedTuple):
+    """[trial, level, class] states that are called relevant, [trial, class] that count."""
+
+    rejected: Any
+    counted: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,9 +91,9 @@ class Calibration:
     seed: int = 0
 
     def __post_init__(self):
-        world = make(self.world) if isinstance(self.world, str) else self.world
-        if not isinstance(world, TabularWorld):
-            raise ValueError("world: calibration needs a tabular world, whose relevance is known")
+        world = tabular_world(
+            self.world, "calibration needs a tabular world, whose relevance is known"
+        )
         object.__setattr__(self, "world", world)
         for field in ("sizes", "alphas", "thresholds", "tests", "weightings", "variants", "edges"):
             if not getattr(self, field):
@@ -101,7 +120,7 @@ class Calibration:
             if idle and given(getattr(self, field)):
                 raise ValueError(f"{field}: has no effect on {', '.join(self.tests)}")
         integer("seed", self.seed, 0, 2**63 - 1)
-        if not self._plans():
+        if not self._forms():
             raise ValueError(f"variants: {', '.join(self.tests)} know none of these")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
@@ -115,57 +134,51 @@ class Calibration:
         if list(self.edges) != sorted(self.edges) or self.edges[-1] != float("inf"):
             raise ValueError("edges: expected rising numbers, the last of them inf")
 
-    def run(self, progress: Callable[[str, int, int], None] | None = None) -> list[dict[str, Any]]:
+    def run(self, progress: Progress | None = None) -> list[dict[str, Any]]:
         """One row per test, weighting, variant, size, level and class of states.
 
         A row has the rejection rate over all (data set, state) that count, and its standard error
         from the spread between data sets, whose states are not independent.
         """
-        shown = progress or (lambda stage, done, total: None)
         gap = _gaps(self.world, self.discount)
         classes = np.searchsorted(self.edges, gap)
-        rows, total = [], len(self.sizes) * self.trials
-        for number, size in enumerate(self.sizes):
-            parts: dict[Any, list] = {plan: [] for plan in self._plans()}
-            for done, keys in self._chunks(size):
-                batch = self.world.rollout(keys, size)
-                for plan, chunks in parts.items():
-                    chunks.append(_rejections(keys, batch, self._recipe(*plan), classes))
-                shown("data sets", number * self.trials + done, total)
-            for plan, chunks in parts.items():
-                counts = (np.concatenate(x)[: self.trials] for x in zip(*chunks, strict=True))
-                labels = dict(zip(("test", "weighting", "variant"), plan, strict=True))
-                rows += self._rows({**labels, "size": size}, classes, gap, *counts)
+        rows = []
+
+        def counts_of(size: int, trials: np.ndarray) -> list[_Counts]:
+            keys = keys_of(self.seed, trials)
+            batch = self.world.rollout(keys, size)
+            return [self._count(keys, batch, form, classes) for form in self._forms()]
+
+        for size, counts in by_size(self, CHUNK_CELLS, lambda n: partial(counts_of, n), progress):
+            for form, of_form in zip(self._forms(), counts, strict=True):
+                rows += self._rows({**form._asdict(), "size": size}, classes, gap, *of_form)
         if not rows:
             raise ValueError("sizes: so few trajectories that no test could decide in any data set")
         return rows
 
-    def _chunks(self, size: int):
-        """(trials done, keys) of chunks of one length, so that each is compiled for once."""
-        number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
-        step = -(-self.trials // number)
-        for start in range(0, self.trials, step):
-            trials = np.arange(start, start + step, dtype=np.uint32)
-            yield min(start + step, self.trials), keys_of(self.seed, trials)
+    def _count(
+        self, keys: Array, batch: TrajectoryBatch, form: TestForm, classes: np.ndarray
+    ) -> _Counts:
+        numbers = _Numbers(
+            levels=np.asarray(self._levels(form.test)),
+            discount=self.discount,
+            least_visits=self.least_visits,
+            classes=classes,
+        )
+        counts = _count(keys, batch, numbers, form, len(self.edges))
+        return _Counts(*(np.asarray(x, np.int64) for x in counts))
 
-    def _plans(self) -> list[tuple[str, str, str]]:
-        """Every (test, weighting, variant) that there is."""
+    def _forms(self) -> list[TestForm]:
+        """Every test in every form that there is."""
+        forms = itertools.product(self.tests, self.weightings, self.variants)
         return [
-            (test, weighting, variant)
-            for test, weighting, variant in itertools.product(
-                self.tests, self.weightings, self.variants
-            )
-            if set(VARIANTS[variant]) <= set(keywords(RELEVANCE[test]))
+            TestForm(*form)
+            for form in forms
+            if set(VARIANTS[form[2]]) <= set(keywords(RELEVANCE[form[0]]))
         ]
 
     def _levels(self, test: str) -> tuple[float, ...]:
         return self.thresholds if test in THRESHOLDS else self.alphas
-
-    def _recipe(self, test: str, weighting: str, variant: str) -> _Recipe:
-        options = {"weighting": weighting, "discount": self.discount, **VARIANTS[variant]}
-        return _Recipe(
-            test, tuple(options.items()), self._levels(test), self.least_visits, len(self.edges)
-        )
 
     def _rows(self, labels, classes, gap, rejected, counted) -> list[dict[str, Any]]:
         """`rejected` is [trial, level, class], `counted` [trial, class]."""
@@ -201,56 +214,49 @@ def _gaps(world: TabularWorld, discount: float) -> np.ndarray:
     return np.where(visited, exact.q.max(1) - exact.q.min(1), -1.0)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Recipe:
-    """What is static under jit."""
+class _Numbers(NamedTuple):
+    """What is traced; `classes` is [state] the class of each state."""
 
-    test: str
-    options: tuple[tuple[str, Any], ...]
-    levels: tuple[float, ...]
-    least_visits: int
-    num_classes: int
+    levels: np.ndarray
+    discount: float
+    least_visits: Any
+    classes: np.ndarray
 
 
-def _rejections(keys: Array, batch: TrajectoryBatch, recipe: _Recipe, classes: np.ndarray):
-    counts = _count(keys, batch, jnp.asarray(classes), recipe)
-    return tuple(np.asarray(x, np.int64) for x in counts)
-
-
-@compiled(static_argnames="recipe")
+@compiled(static_argnames=("form", "num_classes"))
 def _count(
-    keys: Array, batch: TrajectoryBatch, classes: Array, recipe: _Recipe
-) -> tuple[Array, Array]:
-    """[trial, level, class] states called relevant, [trial, class] states that count."""
+    keys: Array, batch: TrajectoryBatch, numbers: _Numbers, form: TestForm, num_classes: int
+) -> _Counts:
+    """The counts of every data set."""
 
-    def of_data_set(key: Array, batch: TrajectoryBatch) -> tuple[Array, Array]:
-        options = dict(recipe.options)
-        if "key" in keywords(RELEVANCE[recipe.test]):
-            options["key"] = random.fold_in(key, _FIT_STREAM)
-        evidence = gather(batch, "is", recipe.test, **options)
+    def of_data_set(key: Array, batch: TrajectoryBatch) -> _Counts:
+        options = {**form.options, "discount": numbers.discount}
+        if "key" in keywords(RELEVANCE[form.test]):
+            options["key"] = random.fold_in(key, FIT_STREAM)
+        evidence = gather(batch, "is", form.test, **options)
         if evidence.value.ndim == 2:
             of_first_trajectory = evidence.value[0]
             evidence = evidence._replace(value=of_first_trajectory)
-        counts = _testable(batch, recipe).astype(jnp.int32)
-        levels = jnp.asarray(recipe.levels, batch.dtype)
+        counts = _testable(batch, form, numbers.least_visits).astype(jnp.int32)
+        levels = jnp.asarray(numbers.levels, batch.dtype)
         rejected = jax.vmap(lambda level: map_at(evidence, level))(levels) * counts[None]
-        by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, classes, recipe.num_classes))
-        return by_class(rejected), by_class(counts[None])[0]
+        by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, numbers.classes, num_classes))
+        return _Counts(by_class(rejected), by_class(counts[None])[0])
 
     return jax.vmap(of_data_set)(keys, batch)
 
 
-def _testable(batch: TrajectoryBatch, recipe: _Recipe) -> Array:
+def _testable(batch: TrajectoryBatch, form: TestForm, least_visits: Any) -> Array:
     """[state] whether enough visits, at least two in each group, let a test decide."""
-    used, options = batch.mask, dict(recipe.options)
+    used = batch.mask
     state = batch.require("state", "calibration")
     log_ratio = batch.require("log_ratio", "calibration")
-    if options.get("first_visit"):
+    if form.options.get("first_visit"):
         used = first_visits(state, batch.mask, batch.num_states)
-    if options.get("leave_one_out"):
+    if form.options.get("leave_one_out"):
         used = used & (jnp.arange(len(used)) > 0)[:, None]
     place = jnp.where(used, 2 * state + (log_ratio > 0), 2 * batch.num_states)
     ones = jnp.ones_like(place)
     visits = jax.ops.segment_sum(ones.ravel(), place.ravel(), 2 * batch.num_states)
     by_group = visits.reshape(batch.num_states, 2)
-    return (by_group.min(1) >= 2) & (by_group.sum(1) >= recipe.least_visits)
+    return (by_group.min(1) >= 2) & (by_group.sum(1) >= least_visits)

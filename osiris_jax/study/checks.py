@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.worlds import make
+from osiris_jax.worlds.tabular import TabularWorld
 
 MOST_TRIALS, MOST_TRAJECTORIES = 10**9, 2**31
 
@@ -39,6 +41,14 @@ def number(field: str, value: Any, least: float, most: float) -> float:
     if not good or not least <= value <= most:
         raise ValueError(f"{field}: must be in [{least}, {most}], got {value!r}")
     return float(str(value)) if isinstance(value, np.floating) else float(value)
+
+
+def tabular_world(world: Any, problem: str) -> TabularWorld:
+    """The world, made if it is a name, if its exact answers are known."""
+    world = make(world) if isinstance(world, str) else world
+    if not isinstance(world, TabularWorld):
+        raise ValueError(f"world: {problem}")
+    return world
 
 
 def no_repeats(field: str, values: tuple) -> None:

@@ -19,6 +19,7 @@ from jax import Array, lax, random
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import parse_name
 from osiris_jax.inference import INTERVALS, Sample
 from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
@@ -29,16 +30,16 @@ from osiris_jax.inference.run import check_numbers, specs_to_resample
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.pipeline.spec import Spec
 from osiris_jax.relevance.samples import WEIGHTINGS
-from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer
-from osiris_jax.study.kernel import keys_of
-from osiris_jax.worlds import make
+from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer, tabular_world
+from osiris_jax.study.chunks import Progress, by_size
+from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
 
 CHUNK_CELLS = 2**21
 PIECE_CELLS = 2**21
 COLUMNS_MEMORY = 2**28
 LARGEST, LARGEST_LOG = 1e300, 700.0
-_DRAWS = 2**32 - 11
+Interval = tuple[np.ndarray, np.ndarray]
 
 
 class Bounds(NamedTuple):
@@ -121,9 +122,7 @@ class Coverage:
     seed: int = 0
 
     def __post_init__(self):
-        world = make(self.world) if isinstance(self.world, str) else self.world
-        if not isinstance(world, TabularWorld):
-            raise ValueError("world: coverage needs a tabular world, whose value is known")
+        world = tabular_world(self.world, "coverage needs a tabular world, whose value is known")
         object.__setattr__(self, "world", world)
         integer("trials", self.trials, 2, MOST_TRIALS)
         if not self.sizes:
@@ -137,40 +136,57 @@ class Coverage:
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
         check_numbers(self.confidence, self.resamples)
-        plans = self._plans(world.rollout(random.key(0), 2))
-        pairs = self._pairs(plans)
-        if not pairs:
+        if not self.pairs:
             raise ValueError("methods: none of these is for any of the estimators")
-        used = tuple(dict.fromkeys(method for _, method in pairs))
-        refuse_idle({"resamples": self.resamples}, used, plans)
+        used = tuple(dict.fromkeys(method for _, method in self.pairs))
+        refuse_idle({"resamples": self.resamples}, used, self._two_trajectories)
 
-    def run(self, progress: Callable[[str, int, int], None] | None = None) -> list[dict[str, Any]]:
+    def run(self, progress: Progress | None = None) -> list[dict[str, Any]]:
         """One row per estimator, method and size.
 
         The coverage is the share of data sets, of those in which the estimate is defined, whose
         interval holds the truth, which for `mc` is the behaviour's value. A miss below is an
         interval that lies wholly below the truth.
         """
-        shown = progress or (lambda stage, done, total: None)
         exact = self.world.exact(self.discount)
         truth = {"mc": float(exact.behavior_value), "": float(exact.value)}
-        rows, total = [], len(self.sizes) * self.trials
-        for number, size in enumerate(self.sizes):
-            parts: dict[tuple[str, str], list] = {}
-            room: Sizes | None = None
-            for done, keys in self._chunks(size):
-                batch = trim(self.world.rollout(keys, size), bucket_length)
-                room = _room(batch, room)
-                for pair, ends in self._intervals(keys, batch, room).items():
-                    parts.setdefault(pair, []).append(ends)
-                shown("data sets", number * self.trials + done, total)
-            for (label, method), chunks in parts.items():
-                low, high = (np.concatenate(x)[: self.trials] for x in zip(*chunks, strict=True))
+        rows = []
+        for size, intervals in by_size(self, CHUNK_CELLS, self._intervals_of, progress):
+            for (label, method), (low, high) in zip(self.pairs, intervals, strict=True):
                 true = truth.get(label, truth[""])
                 rows.append(self._row(label, method, size, true, low, high))
         return rows
 
-    def _plans(self, batch: TrajectoryBatch) -> dict[str, Spec]:
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every estimator with every method that is for it."""
+        least = self.bounds.parts[0]
+        return [
+            (label, method)
+            for label, spec in self._two_trajectories.items()
+            for method in self.methods
+            if refusal(method, spec, least) is None
+        ]
+
+    def _intervals_of(self, size: int) -> Callable[[np.ndarray], list[Interval]]:
+        """What gives the intervals of some trials, each [trial], in the order of `pairs`."""
+        room: Sizes | None = None
+
+        def intervals(trials: np.ndarray) -> list[Interval]:
+            nonlocal room
+            keys = keys_of(self.seed, trials)
+            batch = trim(self.world.rollout(keys, size), bucket_length)
+            room = _room(batch, room)
+            return self._intervals(keys, batch, room)
+
+        return intervals
+
+    @cached_property
+    def _two_trajectories(self) -> dict[str, Spec]:
+        """The specs for a data set as small as can be: what is refused is refused of any."""
+        return self._specs(self.world.rollout(random.key(0), 2))
+
+    def _specs(self, batch: TrajectoryBatch) -> dict[str, Spec]:
         names = ("alpha", "threshold", "discount", "weighting", "ddof")
         settings = {name: getattr(self, name) for name in names} | {"key": None}
         return specs_to_resample(batch, self.estimators, self.relevance, settings | self.options)
@@ -180,51 +196,28 @@ class Coverage:
         """Of weights and returns, as the world has them."""
         return bounds_of(self.world, self.discount)
 
-    def _pairs(self, plans: dict[str, Spec]) -> list[tuple[str, str]]:
-        """Every estimator with every method that is for it."""
-        least = self.bounds.parts[0]
-        return [
-            (label, method)
-            for label, plan in plans.items()
-            for method in self.methods
-            if refusal(method, plan, least) is None
-        ]
-
-    def _chunks(self, size: int):
-        """(trials done, keys) of chunks of one length, so that each is compiled for once."""
-        number = -(-self.trials * size * self.world.horizon // CHUNK_CELLS)
-        step = -(-self.trials // min(number, self.trials))
-        for start in range(0, self.trials, step):
-            trials = np.arange(start, start + step, dtype=np.uint32)
-            yield min(start + step, self.trials), keys_of(self.seed, trials)
-
-    def _intervals(
-        self, keys: Array, batch: TrajectoryBatch, room: Sizes
-    ) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
-        """(estimator, method) -> the ends of the intervals of all data sets of a chunk."""
-        plans = self._plans(jax.tree.map(lambda x: x[0], batch))
-        pairs = self._pairs(plans)
-        needs = frozenset().union(*(NEEDS[method] for _, method in pairs))
-        found = _statistics(
+    def _intervals(self, keys: Array, batch: TrajectoryBatch, room: Sizes) -> list[Interval]:
+        specs = self._specs(jax.tree.map(lambda x: x[0], batch))
+        needs = frozenset().union(*(NEEDS[method] for _, method in self.pairs))
+        statistics = _statistics(
             keys,
             batch,
-            plans,
+            specs,
             rows_without_groups(batch.reward.shape[1]) if "left_out" in needs else [],
             room=room,
             resamples=self.resamples if "resampled" in needs else 0,
         )
         samples = {}
-        for label, statistics in found.items():
+        for label, of_label in statistics.items():
             estimator, _ = parse_name(label)
-            known = self.bounds.parts if estimator == "pdis" else self.bounds.returns
             samples[label] = Sample(
                 estimator=estimator,
                 weight_bound=self.bounds.weight,
-                return_bounds=known,
+                return_bounds=self.bounds.parts if estimator == "pdis" else self.bounds.returns,
                 rounding=float(jnp.finfo(batch.dtype).eps),
-                **{name: np.asarray(x, np.float64) for name, x in statistics.items()},
+                **{name: np.asarray(x, np.float64) for name, x in of_label.items()},
             )
-        return {(k, method): INTERVALS[method](samples[k], self.confidence) for k, method in pairs}
+        return [INTERVALS[method](samples[k], self.confidence) for k, method in self.pairs]
 
     def _row(self, label, method, size, truth, low, high) -> dict[str, Any]:
         _, omits = parse_name(label)
@@ -288,7 +281,7 @@ def _statistics(
     def one(item: tuple[Array, TrajectoryBatch]) -> dict[str, dict[str, Array]]:
         key, data = item
         prepared = prepare(data, specs, room)
-        draws = random.fold_in(key, _DRAWS)
+        draws = random.fold_in(key, RESAMPLES_STREAM)
         found: dict[str, dict[str, Array]] = {}
         for label, spec in specs.items():
             terms = terms_of_parts(spec, prepared.parts.get(label))

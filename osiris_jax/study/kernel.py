@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -10,179 +11,136 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.core.compiled import compiled
-from osiris_jax.core.options import keywords
-from osiris_jax.estimators import ESTIMATORS, parse_name
-from osiris_jax.pipeline import compose, selection
+from osiris_jax.core.options import Options, bind, traced
+from osiris_jax.estimators import parse_name
+from osiris_jax.pipeline import selection
+from osiris_jax.pipeline.spec import Composition, Spec
 from osiris_jax.relevance import THRESHOLDS
+from osiris_jax.study.named import Named
 from osiris_jax.study.plan import MAP_LEVEL, MAPS, OF_OMISSION, ON_POLICY, TRUE_TOLERANCE, Study
-
-TARGET_STREAM, METHOD_STREAM = 2**32 - 3, 2**32 - 5
-ARRAYS, ARRAYS_PER_LEVEL = 16, 3
-Options = tuple[tuple[str, Any], ...]
+from osiris_jax.study.source import DataSets, method_key
 
 
-class Test(NamedTuple):
-    """A relevance test of a study.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Estimates:
+    """What to estimate from a data set. Numbers are traced, so that other ones compile nothing.
 
     Attributes:
-      name: in the registry, or one of `MAPS`.
-      options: for each estimator after omission, in their order.
-      max_kept: the most ratios kept of a trajectory, or None.
-      thresholds: its levels, if it has thresholds.
+      specs: the estimators from all ratios, then those after omission, by test.
+      evidence: for each of `specs`, the number of the evidence that it shares with others.
+      sizes: numbers of trajectories.
+      on_policy: before which of `specs` the on-policy mean comes, or None.
     """
 
-    name: str
-    options: tuple[Options, ...]
-    max_kept: int | None
-    thresholds: tuple[float, ...]
+    specs: tuple[Spec, ...]
+    evidence: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    sizes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    on_policy: int | None = dataclasses.field(metadata={"static": True})
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """What to compute for one data set, without numbers that may change: static under jit."""
-
-    sizes: tuple[int, ...]
-    plain: tuple[tuple[str, Options], ...]
-    omitting: tuple[tuple[str, Options], ...]
-    tests: tuple[Test, ...]
-    methods: tuple[str, ...]
-    on_policy: int | None
-    discount: float
-    probs: bool
-
-
-class Inputs(NamedTuple):
-    """Arrays that every data set shares: the levels, and the maps known beforehand."""
-
-    alphas: Any
-    maps: tuple
-
-
-def recipe_of(study: Study) -> Recipe:
-    """The static part of a study."""
-    plain, omitting, on_policy = [], [], None
-    for named in study.named_estimators:
-        if named.name == ON_POLICY:
-            on_policy = len(plain)
-            continue
-        name, omits = parse_name(named.name)
-        (omitting if omits else plain).append((name, named.options))
-    tests = [_test_of(study, test, omitting) for test in (study.tests if study.omits else ())]
-    return Recipe(
-        sizes=study.sizes,
-        plain=tuple(plain),
-        omitting=tuple(omitting),
-        tests=tuple(tests),
-        methods=study.methods,
-        on_policy=on_policy,
-        discount=study.discount,
-        probs=study.needs_probs,
-    )
+def estimates_of(study: Study) -> Estimates:
+    """The estimates of a study."""
+    plain = [named for named in study.named_estimators if named not in study.omitting]
+    names = [named.name for named in plain]
+    specs, evidence, shared = [], [], {}
+    for named in plain:
+        if named.name != ON_POLICY:
+            specs.append(_plain_spec(study, named))
+            evidence.append(-1)
+    for test in study.tests_used:
+        for named in study.omitting:
+            of_test = _Omission(study, test, named)
+            number = shared.setdefault((test, of_test.estimator.by_lag), len(shared))
+            for spec in of_test.specs():
+                specs.append(spec)
+                evidence.append(number)
+    on_policy = names.index(ON_POLICY) if ON_POLICY in names else None
+    return Estimates(tuple(specs), tuple(evidence), study.sizes, on_policy)
 
 
-def _test_of(study: Study, test: Any, omitting: list) -> Test:
-    if test.name in MAPS:
-        return Test(test.name, ((),) * len(omitting), None, ())
-    options = [tuple(study.test_options(test, estimator).items()) for estimator, _ in omitting]
-    thresholds = study.thresholds_of(test) if test.name in THRESHOLDS else ()
-    return Test(test.name, tuple(options), dict(test.options).get(OF_OMISSION), thresholds)
+def _options(study: Study, function: Any, options: Any) -> Options:
+    """The study's settings that the function takes, and the options written behind its name."""
+    common = {"discount": study.discount, "key": random.key(0)}  # each trial has its own key
+    return bind(function, common | dict(options), study.dtype)
 
 
-def inputs_of(study: Study) -> Inputs:
-    """The arrays of a study: its levels, and a map for every test that is one."""
-    maps = []
-    for test in study.tests if study.omits else ():
-        if test.name == "oracle":
-            maps.append(study.world.oracle)
-        elif test.name == "true":
-            tolerance = dict(test.options).get("tolerance", TRUE_TOLERANCE)
-            maps.append(study.world.exact(study.discount).relevance(tolerance))
-    return Inputs(np.asarray(study.levels, float), tuple(np.asarray(keep) for keep in maps))
+def _plain_spec(study: Study, named: Named) -> Spec:
+    composition = Composition.of(named.name)
+    options = _options(study, composition.estimator.function, named.options)
+    return Spec(composition, jnp.zeros(0, study.dtype), None, options)
 
 
-def of_data_set(
-    recipe: Recipe, inputs: Inputs, key: Array, batch: TrajectoryBatch, on_policy: Array | None
-) -> Array:
-    """[cell] the values of all sizes, in the order of `Study.cells`.
+class _Omission(NamedTuple):
+    """An estimator of a study after omission by one of its tests."""
 
-    The key is the trial's; what is random in a method has a stream of its own.
-    """
-    by_size = [_of_size(recipe, inputs, key, batch, on_policy, size) for size in recipe.sizes]
-    return jnp.concatenate(by_size)
+    study: Study
+    test: Named
+    named: Named
+
+    @property
+    def estimator(self) -> Any:
+        return Composition.of(parse_name(self.named.name)[0]).estimator
+
+    def specs(self) -> Iterator[Spec]:
+        """At all levels at once, then at each that is chosen."""
+        if self.test.name in MAPS:
+            yield self._spec("oracle", {"keep": self._map()}, np.full(1, MAP_LEVEL))
+            return
+        name, study = self.test.name, self.study
+        options = study.test_options(self.test, self.estimator.name)
+        by_threshold = name in THRESHOLDS
+        levels = study.thresholds_of(self.test) if by_threshold else study.levels
+        yield self._spec(name, options, np.asarray(levels, float))
+        grid = selection.THRESHOLDS if by_threshold else selection.ALPHAS
+        for method in study.methods:
+            yield self._spec(name, options, np.asarray(grid), method)
+
+    def _spec(self, test: str, options: Any, levels: np.ndarray, method: str | None = None) -> Spec:
+        study = self.study
+        composition = Composition.of(self.estimator, test)._replace(method=method)
+        most = dict(self.test.options).get(OF_OMISSION)
+        of_method = None if method is None else _options(study, selection.SELECTION[method], ())
+        return Spec(
+            composition,
+            levels=jnp.asarray(levels.astype(study.dtype)),
+            max_kept=None if most is None else traced(OF_OMISSION, most, study.dtype),
+            for_estimator=_options(study, self.estimator.function, self.named.options),
+            for_test=_options(study, composition.test_function, options),
+            for_method=of_method,
+        )
+
+    def _map(self) -> np.ndarray:
+        """[state] the map that is known beforehand."""
+        world = self.study.world
+        if self.test.name == "oracle":
+            return np.asarray(world.oracle)
+        tolerance = dict(self.test.options).get("tolerance", TRUE_TOLERANCE)
+        return np.asarray(world.exact(self.study.discount).relevance(tolerance))
 
 
-def method_key(key: Array, size: int) -> Array:
-    """The key of what is random in a method, from a trial's key."""
-    return random.fold_in(random.fold_in(key, METHOD_STREAM), size)
+def of_data_set(estimates: Estimates, data: DataSets) -> Array:
+    """[cell] the values of all sizes from one data set, in the order of `Study.cells`."""
+    return jnp.concatenate([_of_size(estimates, data, size) for size in estimates.sizes])
 
 
-def _of_size(recipe: Recipe, inputs: Inputs, key, batch, on_policy, size: int) -> Array:
-    batch = jax.tree.map(lambda field: field[:size], batch)
-    common = {"discount": recipe.discount, "key": method_key(key, size)}
-    values = []
-    for name, options in recipe.plain:
-        settings = _taken(ESTIMATORS[name], common, options)
-        values.append(ESTIMATORS[name](batch, batch.log_ratio, **settings)[None])
-    if recipe.on_policy is not None and on_policy is not None:
-        values.insert(recipe.on_policy, on_policy[:size].mean()[None])
-    maps = iter(inputs.maps)
-    for test in recipe.tests:
-        keep, known = next(maps) if test.name in MAPS else None, {}
-        for place, entry in enumerate(recipe.omitting):
-            values += _after_omission(
-                recipe, inputs, common, batch, test, keep, known, place, *entry
-            )
+def _of_size(estimates: Estimates, data: DataSets, size: int) -> Array:
+    batch = jax.tree.map(lambda field: field[:size], data.data)
+    key, values, found = method_key(data.key, size), [], {}
+    for spec, shared in zip(estimates.specs, estimates.evidence, strict=True):
+        spec = _with_key(spec, key)
+        if spec.test is not None and shared not in found:
+            found[shared] = spec.evidence(batch)
+        values.append(jnp.ravel(spec.values(batch, found.get(shared))))
+    if estimates.on_policy is not None and data.on_policy is not None:
+        values.insert(estimates.on_policy, data.on_policy[:size].mean()[None])
     return jnp.concatenate(values)
 
 
-def _after_omission(
-    recipe: Recipe, inputs: Inputs, common, batch, test: Test, keep, known, place, name, options
-) -> list[Array]:
-    """The values of one estimator under one test, at all its levels and chosen ones.
+def _with_key(spec: Spec, key: Array) -> Spec:
+    """The same, where what is random comes from this key."""
 
-    Evidence goes into `known`, for the estimators that share it.
-    """
-    settings = _taken(ESTIMATORS[name], common, options)
-    if keep is not None:
-        evidence = compose.gather(batch, name, "oracle", keep=keep)
-        return [compose.values_at(batch, name, evidence, jnp.full(1, MAP_LEVEL), **settings)]
+    def changed(leaf: Array) -> Array:
+        return key if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
-    def gather(data: TrajectoryBatch) -> compose.Evidence:
-        function = compose.test_for(name, test.name)
-        taken = _taken(function, common, test.options[place])
-        return compose.gather(data, name, test.name, **taken)
-
-    of = (compose.is_by_lag(name), test.options[place])
-    evidence = known[of] = known.get(of) or gather(batch)
-    settings["max_kept"] = test.max_kept
-    levels = jnp.asarray(test.thresholds or inputs.alphas, batch.dtype)
-    values = [compose.values_at(batch, name, evidence, levels, **settings)]
-    grid = selection.THRESHOLDS if test.thresholds else selection.ALPHAS
-    for method in recipe.methods:
-        choice = compose.choose(
-            batch,
-            name,
-            evidence,
-            jnp.asarray(grid, batch.dtype),
-            method=method,
-            gather_again=gather,
-            method_options=_taken(selection.SELECTION[method], common, ()),
-            **settings,
-        )
-        values.append(choice.value[None])
-    return values
-
-
-def _taken(function, common: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The study's settings that the function takes, and the options written behind its name."""
-    return {k: v for k, v in common.items() if k in keywords(function)} | dict(options)
-
-
-_fold_in_all = compiled(jax.vmap(random.fold_in, (None, 0)))
-
-
-def keys_of(seed: int, trials: np.ndarray) -> Array:
-    """[trial] the keys of these trials of a seed."""
-    return _fold_in_all(random.key(seed), trials)
+    return jax.tree.map(changed, spec)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +41,7 @@ from osiris_jax.study.checks import (
     sequence,
     try_kernel,
 )
+from osiris_jax.study.experiment import Cell, to_toml
 from osiris_jax.study.named import Named
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
@@ -54,30 +53,6 @@ TRUE_TOLERANCE = 1e-9
 OF_OMISSION = "max_kept"
 TRUTH_EPISODES = default(20_000)
 _OF_TESTS = ("relevance", "alphas", "thresholds", "weighting", "ddof")
-
-
-class Cell(NamedTuple):
-    """One row of the summary: what is estimated how, from how many trajectories."""
-
-    estimator: str
-    relevance: str | None
-    alpha: float | None
-    threshold: float | None
-    size: int
-
-
-class Plan(Protocol):
-    """What is kept in a folder and summarised: a study, or another list of cells over trials."""
-
-    @property
-    def world(self) -> Any: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    def cells(self) -> list[Cell]: ...
-    def settings(self) -> dict[str, Any]: ...
-    def to_toml(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +138,7 @@ class Study:
         for named in self.tests:
             self._check_test(named)
         self._refuse_idle()
-        by_lag = [name for name in self._omitting() if is_by_lag(name)]
+        by_lag = [name for name in self._omitting if is_by_lag(name)]
         if by_lag and BY_STATE in self.methods:
             others = ", ".join(name for name in SELECTION if name != BY_STATE)
             raise ValueError(
@@ -199,8 +174,8 @@ class Study:
         if not tests or not (self.methods or any(map(_has_alpha, tests))):
             found["alphas"] = "has no effect, for no relevance test has levels"
         for field in ("weighting", "ddof"):
-            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting())
-            own = (dict(test.options) for test in tests for _ in self._omitting())
+            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting)
+            own = (dict(test.options) for test in tests for _ in self._omitting)
             if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
                 found[field] = "has no effect, for no relevance test uses it"
         return found
@@ -215,10 +190,7 @@ class Study:
             raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
         refuse_idle(dict(named.options), [Composition.of(plain)])
-
-        def kernel(batch: TrajectoryBatch) -> Any:
-            return ESTIMATORS[plain](batch, batch.log_ratio, **dict(named.options))
-
+        kernel = _kernel_of(named)
         try_kernel(kernel)
         if not self.has_states and (omits or needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
@@ -241,17 +213,23 @@ class Study:
             return
         if OF_OMISSION in options:
             integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
-            if self.omits and all(map(is_by_lag, self._omitting())):
+            if self.omits and all(map(is_by_lag, self._omitting)):
                 raise ValueError(f"relevance: {OF_OMISSION} has no effect where omission is by lag")
-        functions = {test_for(estimator, name): estimator for estimator in self._omitting()}
+        functions = {test_for(estimator, name): estimator for estimator in self._omitting}
         refuse_unknown(options, list(functions) or [RELEVANCE[name]])
         for function, estimator in functions.items():
             bound = self.test_options(named, estimator)
             check_options(bound, function)
             try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
 
+    @property
+    def omitting(self) -> list[Named]:
+        """The estimators after omission."""
+        return [named for named in self.named_estimators if _omits(named)]
+
+    @property
     def _omitting(self) -> list[str]:
-        return [parse_name(named.name)[0] for named in self.named_estimators if _omits(named)]
+        return [parse_name(named.name)[0] for named in self.omitting]
 
     def test_options(self, named: Named, estimator: str) -> dict[str, Any]:
         """The options of a test for this estimator: its own and the study's, if it takes them."""
@@ -262,16 +240,8 @@ class Study:
     @cached_property
     def needs_probs(self) -> bool:
         """Whether any estimator reads the probabilities of all actions."""
-        names = [n for n in self.named_estimators if n.name != ON_POLICY]
-        return any(
-            needs(
-                lambda batch, named=named: ESTIMATORS[parse_name(named.name)[0]](
-                    batch, batch.log_ratio, **dict(named.options)
-                ),
-                "target_probs",
-            )
-            for named in names
-        )
+        estimators = (named for named in self.named_estimators if named.name != ON_POLICY)
+        return any(needs(_kernel_of(named), "target_probs") for named in estimators)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -298,7 +268,17 @@ class Study:
     @property
     def omits(self) -> bool:
         """Whether any estimator needs a relevance test."""
-        return any(_omits(named) for named in self.named_estimators)
+        return bool(self.omitting)
+
+    @property
+    def tests_used(self) -> tuple[Named, ...]:
+        """The relevance tests, if any estimator needs one."""
+        return self.tests if self.omits else ()
+
+    @property
+    def is_on_policy(self) -> bool:
+        """Whether the target's own returns are asked for."""
+        return ON_POLICY in self.estimators
 
     @property
     def has_states(self) -> bool:
@@ -312,10 +292,9 @@ class Study:
         for named in self.named_estimators:
             if not _omits(named):
                 yield Cell(named.text, None, None, None, size)
-        for test in self.tests if self.omits else ():
-            for named in self.named_estimators:
-                if _omits(named):
-                    yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
+        for test in self.tests_used:
+            for named in self.omitting:
+                yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
 
     def _levels_of(self, test: Named) -> Iterator[tuple[str, float | None, float | None]]:
         """What a test is called, its alpha and its threshold, for all its levels."""
@@ -372,6 +351,12 @@ class Study:
         return run(study, **options)
 
 
+def _kernel_of(named: Named) -> Callable[[TrajectoryBatch], Any]:
+    """The estimator with its options, of all ratios of a data set."""
+    function, options = ESTIMATORS[parse_name(named.name)[0]], dict(named.options)
+    return lambda batch: function(batch, batch.log_ratio, **options)
+
+
 def _omits(named: Named) -> bool:
     return named.name != ON_POLICY and parse_name(named.name)[1]
 
@@ -387,14 +372,3 @@ def _level(alpha: Any) -> float | str:
             raise ValueError(f"alphas: expected a number or one of {known}, got {alpha!r}")
         return alpha
     return number("alphas", alpha, 0, 1)
-
-
-def to_toml(settings: dict[str, Any]) -> str:
-    """Plain settings as a TOML document."""
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-
-
-def digest(settings: dict[str, Any]) -> str:
-    """A short name for settings; equal settings, equal digests."""
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

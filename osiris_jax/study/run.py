@@ -1,34 +1,25 @@
-"""Runs a study: chunk by chunk, on every device, resumable, never half written."""
+"""Runs trials chunk by chunk, on every device, resumable, never half written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import jax
 import numpy as np
 
+from osiris_jax.study.chunks import Chunks, Progress, silent
 from osiris_jax.study.engine import Engine
-from osiris_jax.study.plan import Plan, Study
-from osiris_jax.study.store import (
-    FolderStore,
-    MemoryStore,
-    Store,
-    describe,
-    number_of_chunks,
-    open_folder,
-    remove_leftovers,
-    trials_of,
-)
+from osiris_jax.study.experiment import Experiment
+from osiris_jax.study.plan import Study
+from osiris_jax.study.store import FolderStore, Store
 from osiris_jax.study.summary import StudyResult, summarise, truth_of
 
 DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
 LARGEST_CHUNK = 8192
 MOST_DEVICES = 1024
-Progress = Callable[[str, int, int], None]
 
 
 def run(
@@ -53,7 +44,7 @@ def run(
         (`jax.distributed`) each computes its own chunks, and all must see the same folder.
       progress: called with ("trials", done, total).
     """
-    shown = progress or (lambda stage, done, total: None)
+    progress = progress or silent
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size: expected a positive number, got {chunk_size}")
     with jax.enable_x64(study.dtype == "float64"):
@@ -61,14 +52,14 @@ def run(
         store = compute(
             study, engine, out=out, memory=memory, chunk_size=chunk_size, progress=progress
         )
-        shown("truth", 0, 1)
+        progress("truth", 0, 1)
         truth = truth_of(study)
-        shown("truth", 1, 1)
+        progress("truth", 1, 1)
         return summarise(study, store, truth, Path(out) if out is not None else None)
 
 
 class Computes(Protocol):
-    """What computes a plan's values; see `Engine`."""
+    """What computes the values of an experiment; see `Engine`."""
 
     def bytes_per_trial(self) -> int: ...
     def values(self, trials: np.ndarray) -> np.ndarray: ...
@@ -76,7 +67,7 @@ class Computes(Protocol):
 
 
 def compute(
-    plan: Plan,
+    experiment: Experiment,
     engine: Computes,
     *,
     out: str | Path | None = None,
@@ -85,20 +76,19 @@ def compute(
     progress: Progress | None = None,
 ) -> Store:
     """The values of all trials, those that are missing computed; options as for `run`."""
-    shown = progress or (lambda stage, done, total: None)
     if out is not None:
         _make_folder(Path(out))
-    store = _open(plan, out, _chunk_size(plan, engine, memory, chunk_size))
+    store = _open(experiment, out, _chunk_size(experiment, engine, memory, chunk_size))
     if isinstance(store, FolderStore):
         _check_raised(store, engine)
-    store = _compute(engine, store, shown)
+    store = _compute(engine, store, progress or silent)
     _meet("computed")
     return store
 
 
 def _check_raised(store: FolderStore, engine: Computes) -> None:
     """Raises a ValueError where the trials there are would not be those of the larger study."""
-    before, now = store.trials_before, store.study.trials
+    before, now = store.chunks_before.trials, store.chunks.trials
     if before != now and not engine.keeps_values(before):
         raise ValueError(
             f"trials: {store.folder} holds {before}, and in a study of {now} they would be "
@@ -113,16 +103,16 @@ def _make_folder(out: Path) -> None:
         raise OSError(f"{out}: cannot be used as a folder ({error.strerror})") from None
 
 
-def _chunk_size(study: Plan, engine: Computes, memory: int | None, given: int | None) -> int:
-    if given is None:
-        budget = (
-            memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
-        )
-        if budget <= 0:
-            raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
-        most = max(1, min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK))
-        given = -(-study.trials // -(-study.trials // most))
-    return max(1, min(given, study.trials))
+def _chunk_size(
+    experiment: Experiment, engine: Computes, memory: int | None, given: int | None
+) -> int:
+    if given is not None:
+        return max(1, min(given, experiment.trials))
+    budget = memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
+    if budget <= 0:
+        raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
+    most = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
+    return Chunks.even(experiment.trials, most).size
 
 
 def free_memory() -> int:
@@ -136,61 +126,45 @@ def free_memory() -> int:
     return 2**31
 
 
-def _open(study: Plan, out: str | Path | None, chunk_size: int) -> Store:
+def _open(experiment: Experiment, out: str | Path | None, chunk_size: int) -> Store:
     chunk_size = _same_everywhere(chunk_size)
     if out is None:
         if jax.process_count() > 1:
             raise ValueError("out: several processes need a folder that all of them see")
-        return MemoryStore(study, chunk_size)
-    store = open_folder(study, Path(out), chunk_size)
+        return Store(experiment, Chunks(experiment.trials, chunk_size))
+    store = FolderStore.open(experiment, Path(out), chunk_size)
     if jax.process_count() == 1:
-        remove_leftovers(store)
+        store.remove_leftovers()
     return store
 
 
 def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
-    study, begun = store.study, False
-    total = number_of_chunks(study, store.chunk_size)
-    missing = [chunk for chunk in range(total) if not store.has(chunk)]
+    chunks, begun = store.chunks, False
+    missing = [chunk for chunk in range(chunks.number) if not store.has(chunk)]
     mine = [c for c in missing if c % jax.process_count() == jax.process_index()]
-    done = study.trials - sum(len(trials_of(study, store.chunk_size, c)) for c in missing)
-    progress("trials", done, study.trials)
+    done = chunks.trials - sum(len(chunks.of(chunk)) for chunk in missing)
+    progress("trials", done, chunks.trials)
     if missing and isinstance(store, FolderStore):
         store.check_versions()
     for chunk in mine:
-        trials = trials_of(study, store.chunk_size, chunk)
+        number = len(chunks.of(chunk))
         try:
-            values = engine.values(_padded(trials, store.chunk_size))[: len(trials)]
+            values = engine.values(chunks.repeated(chunk))[:number]
         except jax.errors.JaxRuntimeError as error:
             several = jax.process_count() > 1
-            if begun or several or len(missing) < total or not _out_of_memory(error):
+            fresh = not begun and len(missing) == chunks.number
+            if several or not fresh or "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            if store.chunk_size == 1:
+            if chunks.size == 1:
                 raise ValueError("memory: not even one trial fits") from None
-            return _compute(engine, _halved(store), progress)
-        if not begun and isinstance(store, FolderStore) and not store.described:
-            describe(store)
+            return _compute(engine, store.resized(chunks.size // 2), progress)
+        if not begun and isinstance(store, FolderStore):
+            store.describe()
         begun = True
         store.write(chunk, values)
-        done += len(trials)
-        progress("trials", done, study.trials)
+        done += number
+        progress("trials", done, chunks.trials)
     return store
-
-
-def _padded(trials: np.ndarray, size: int) -> np.ndarray:
-    """The trials, the last repeated, so that every chunk has one shape and one compilation."""
-    return np.pad(trials, (0, size - len(trials)), mode="edge").astype(np.uint32)
-
-
-def _halved(store: Store) -> Store:
-    size = store.chunk_size // 2
-    if isinstance(store, FolderStore):
-        return FolderStore(store.study, size, store.folder)
-    return MemoryStore(store.study, size)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _same_everywhere(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Where the values of a study are kept: a folder of Parquet files, or memory.
+"""Where the values of trials are kept: a folder of Parquet files, or memory.
 
 A chunk's file is written whole or not at all and carries the digest of its study, its number and
 checksums; one that does not fit is reported and computed again.
@@ -7,6 +7,7 @@ checksums; one that does not fit is reported and computed again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import warnings
 from collections.abc import Iterator
@@ -18,19 +19,19 @@ import numpy as np
 
 from osiris_jax.core.files import is_abandoned, write_text, write_whole
 from osiris_jax.core.text import one_line
-from osiris_jax.study.plan import Cell, Plan, digest
-from osiris_jax.worlds.gymnax_world import GymnaxWorld
+from osiris_jax.study.chunks import Chunks
+from osiris_jax.study.experiment import Experiment, digest
 
 FORMAT = 2
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
 DECISIVE = ("osiris-jax", "jax", "jaxlib")  # other versions of these may round otherwise
 
 
-class MemoryStore:
-    """Values kept only as long as the result."""
+class Store:
+    """The values [trial, cell] of an experiment, chunk by chunk; these are kept in memory."""
 
-    def __init__(self, study: Plan, chunk_size: int):
-        self.study, self.chunk_size = study, chunk_size
+    def __init__(self, experiment: Experiment, chunks: Chunks):
+        self.experiment, self.chunks = experiment, chunks
         self._values: dict[int, np.ndarray] = {}
 
     def has(self, chunk: int) -> bool:
@@ -40,26 +41,82 @@ class MemoryStore:
         self._values[chunk] = values
 
     def read(self, chunk: int) -> np.ndarray:
+        """[trial, cell] the chunk's values."""
         return self._values[chunk]
 
+    def resized(self, chunk_size: int) -> Store:
+        """An empty store of the same kind, in chunks of another size."""
+        return Store(self.experiment, dataclasses.replace(self.chunks, size=chunk_size))
 
-class FolderStore:
-    """Values kept in `folder/trials/chunk-*.parquet`."""
+    def parts(self) -> Iterator[np.ndarray]:
+        """The values of all chunks in order."""
+        return map(self.read, range(self.chunks.number))
+
+    def values(self) -> np.ndarray:
+        """[trial, cell] of all trials."""
+        return np.concatenate(list(self.parts()))
+
+
+class FolderStore(Store):
+    """Values kept in `folder/trials/chunk-*.parquet`.
+
+    Args:
+      trials_before: how many trials the folder was begun with, by default as many as now.
+    """
 
     def __init__(
-        self, study: Plan, chunk_size: int, folder: Path, trials_before: int | None = None
+        self, experiment: Experiment, chunks: Chunks, folder: Path, trials_before: int | None = None
     ):
-        self.study, self.chunk_size, self.folder = study, chunk_size, folder
-        self.trials_before = study.trials if trials_before is None else trials_before
-        self.cells = study.cells()
-        known = identity(study, chunk_size)
-        self.digest = digest({name: x for name, x in known.items() if name != "trials"})
+        super().__init__(experiment, chunks)
+        before = chunks.trials if trials_before is None else trials_before
+        self.folder, self.chunks_before = folder, dataclasses.replace(chunks, trials=before)
+        self.cells = experiment.cells()
+        settings = identity(experiment, chunks.size)
+        self.digest = digest({name: x for name, x in settings.items() if name != "trials"})
+
+    @classmethod
+    def open(cls, experiment: Experiment, folder: Path, default_chunk_size: int) -> FolderStore:
+        """The folder's store: a new one, or the one of the same study begun before.
+
+        Raises:
+          ValueError: the folder holds another study; names what differs.
+        """
+        path = folder / "study.json"
+        if not path.exists():
+            if (folder / "trials").exists() and any((folder / "trials").iterdir()):
+                raise ValueError(f"{folder}: holds trials but no study.json; choose another folder")
+            return cls(experiment, Chunks(experiment.trials, default_chunk_size), folder)
+        try:
+            there = json.loads(path.read_text())
+            chunks = Chunks(experiment.trials, int(there["chunk_size"]))
+        except (ValueError, KeyError, TypeError):
+            problem = f"{path}: not a study's description; remove it or choose a new folder"
+            raise ValueError(problem) from None
+        wanted = identity(experiment, chunks.size)
+        different = sorted(k for k in {*wanted, *there} if wanted.get(k) != there.get(k))
+        if different == ["trials"] and isinstance(there["trials"], int):
+            if there["trials"] > experiment.trials:
+                raise ValueError(
+                    f"{folder}: holds another study, which differs in trials: {there['trials']} "
+                    f"cannot be lowered to {experiment.trials}; choose another folder"
+                )
+            return cls(experiment, chunks, folder, there["trials"])
+        if different:
+            raise ValueError(
+                f"{folder}: holds another study, which differs in {', '.join(different)}; "
+                "choose another folder"
+            )
+        return cls(experiment, chunks, folder)
+
+    def resized(self, chunk_size: int) -> FolderStore:
+        chunks = dataclasses.replace(self.chunks, size=chunk_size)
+        return FolderStore(self.experiment, chunks, self.folder)
 
     def has(self, chunk: int) -> bool:
         """Whether the chunk's file is there and sound; one that is not is reported by name."""
         path = self.path(chunk)
-        before = trials_of(self.study, self.chunk_size, chunk, self.trials_before)
-        if not path.exists() or len(before) < len(self.trials_of(chunk)):
+        grows = len(self.chunks_before.of(chunk)) < len(self.chunks.of(chunk))
+        if not path.exists() or grows:
             return False
         try:
             self.read(chunk)
@@ -69,19 +126,14 @@ class FolderStore:
             return False
         return True
 
-    def trials_of(self, chunk: int) -> np.ndarray:
-        return trials_of(self.study, self.chunk_size, chunk)
-
     def check_versions(self) -> None:
         """Raises a ValueError if a chunk was computed by other versions of what decides values."""
         import pyarrow.parquet as parquet
 
         here = versions()
-        for chunk in range(number_of_chunks(self.study, self.chunk_size)):
-            if not self.path(chunk).exists():
-                continue
+        for path in filter(Path.exists, map(self.path, range(self.chunks.number))):
             try:
-                with open(self.path(chunk), "rb") as file:
+                with open(path, "rb") as file:
                     mark = _mark_of(parquet.read_schema(file))
             except (OSError, ValueError):  # damaged, so computed again
                 continue
@@ -94,11 +146,21 @@ class FolderStore:
                         "choose another folder"
                     )
 
-    @property
-    def described(self) -> bool:
-        """Whether the folder says what the study is, with as many trials."""
-        same = self.trials_before == self.study.trials
-        return same and (self.folder / "study.json").exists()
+    def describe(self) -> None:
+        """Writes what the study is, for the reader and for the next run, unless that is there."""
+        path = self.folder / "study.json"
+        if self.chunks_before == self.chunks and path.exists():
+            return
+        text = json.dumps(identity(self.experiment, self.chunks.size), indent=2)
+        write_text(self.folder / "study.toml", self.experiment.to_toml())
+        write_text(path, text)
+
+    def remove_leftovers(self) -> None:
+        """Removes what a killed run had begun to write, and not what a living one writes now."""
+        for path in (self.folder / "trials").glob(".chunk-*"):
+            with contextlib.suppress(FileNotFoundError):  # written meanwhile
+                if is_abandoned(path):
+                    path.unlink()
 
     def path(self, chunk: int) -> Path:
         return self.folder / "trials" / f"chunk-{chunk:05d}.parquet"
@@ -117,41 +179,37 @@ class FolderStore:
         import pyarrow as pa
 
         number = len(values)
+        rows_of_cells = pa.array(np.repeat(np.arange(len(self.cells)), number))
 
-        def repeated(entries: list, kind: Any) -> Any:
-            names = pa.array(entries, kind).dictionary_encode()
-            indices = names.indices.take(pa.array(np.repeat(np.arange(len(entries)), number)))
-            return pa.DictionaryArray.from_arrays(indices, names.dictionary)
-
-        def plain(entries: list, kind: Any) -> Any:
-            return pa.array(entries, kind).take(
-                pa.array(np.repeat(np.arange(len(entries)), number))
+        def words(entries: list) -> Any:
+            names = pa.array(entries, pa.string()).dictionary_encode()
+            return pa.DictionaryArray.from_arrays(
+                names.indices.take(rows_of_cells), names.dictionary
             )
 
+        def numbers(entries: list, kind: Any) -> Any:
+            return pa.array(entries, kind).take(rows_of_cells)
+
         cells = self.cells
-        first = chunk * self.chunk_size
-        trials = np.tile(np.arange(first, first + number, dtype=np.int64), len(cells))
+        trials = np.tile(self.chunks.of(chunk).astype(np.int64), len(cells))
         columns = {
-            "world": repeated([self.study.world.name] * len(cells), pa.string()),
-            "estimator": repeated([cell.estimator for cell in cells], pa.string()),
-            "relevance": repeated([cell.relevance for cell in cells], pa.string()),
-            "alpha": plain([cell.alpha for cell in cells], pa.float64()),
-            "threshold": plain([cell.threshold for cell in cells], pa.float64()),
-            "size": plain([cell.size for cell in cells], pa.int64()),
+            "world": words([self.experiment.world.name] * len(cells)),
+            "estimator": words([cell.estimator for cell in cells]),
+            "relevance": words([cell.relevance for cell in cells]),
+            "alpha": numbers([cell.alpha for cell in cells], pa.float64()),
+            "threshold": numbers([cell.threshold for cell in cells], pa.float64()),
+            "size": numbers([cell.size for cell in cells], pa.int64()),
             "trial": pa.array(trials),
             "value": pa.array(np.ascontiguousarray(values.T).ravel()),
         }
-        mark = {"osiris_jax": json.dumps(self._mark(chunk))}
-        return pa.table(columns).replace_schema_metadata(mark)
-
-    def _mark(self, chunk: int) -> dict[str, Any]:
-        return {
+        mark = {
             "format": FORMAT,
             "study": self.digest,
-            "seed": self.study.seed,
+            "seed": self.experiment.seed,
             "chunk": chunk,
             "versions": versions(),
         }
+        return pa.table(columns).replace_schema_metadata({"osiris_jax": json.dumps(mark)})
 
     def read(self, chunk: int) -> np.ndarray:
         """[trial, cell] the chunk's values.
@@ -166,128 +224,27 @@ class FolderStore:
         mark = _mark_of(table.schema)
         if (mark.get("study"), mark.get("chunk")) != (self.digest, chunk):
             raise ValueError("it belongs to another study or chunk")
-        expected = self.trials_of(chunk)
-        if table.num_rows != len(expected) * len(self.cells):
-            raise ValueError(f"{table.num_rows} rows, expected {len(expected) * len(self.cells)}")
-        values = table.column("value").to_numpy()
-        return np.asarray(values.reshape(len(self.cells), len(expected)).T)
-
-
-Store = MemoryStore | FolderStore
+        shape = len(self.cells), len(self.chunks.of(chunk))
+        if table.num_rows != np.prod(shape):
+            raise ValueError(f"{table.num_rows} rows, expected {np.prod(shape)}")
+        return np.asarray(table.column("value").to_numpy().reshape(shape).T)
 
 
 def _mark_of(schema: Any) -> dict[str, Any]:
-    """What `_mark` wrote into a file."""
+    """What `FolderStore.write` wrote into a file beside its table."""
     return json.loads((schema.metadata or {}).get(b"osiris_jax", b"{}"))
 
 
-def number_of_chunks(study: Plan, chunk_size: int) -> int:
-    return -(-study.trials // chunk_size)
-
-
-def trials_of(study: Plan, chunk_size: int, chunk: int, total: int | None = None) -> np.ndarray:
-    """The trials of a chunk, where there are so many, by default those of the study."""
-    total = study.trials if total is None else total
-    return np.arange(chunk * chunk_size, min((chunk + 1) * chunk_size, total))
-
-
-def chunks(store: Store) -> Iterator[np.ndarray]:
-    """The values of all chunks, [trial, cell] each, in order."""
-    for chunk in range(number_of_chunks(store.study, store.chunk_size)):
-        yield store.read(chunk)
-
-
-def identity(study: Plan, chunk_size: int) -> dict[str, Any]:
+def identity(experiment: Experiment, chunk_size: int) -> dict[str, Any]:
     """All that the values of a folder depend on."""
-    return {"format": FORMAT, "chunk_size": chunk_size, **study.settings(), **world_identity(study)}
+    settings = experiment.settings()
+    return {"format": FORMAT, "chunk_size": chunk_size, **settings, **world_identity(experiment)}
 
 
-def world_identity(study: Plan) -> dict[str, str]:
+def world_identity(study: Experiment) -> dict[str, str]:
     """A digest of the world's own arrays, so that two worlds of one name are told apart."""
-    import hashlib
-
-    import jax
-
-    world = study.world
-    dynamics = getattr(world, "dynamics", None)
-    bins = getattr(dynamics, "bins", getattr(world, "bins", None))
-    environment = type(getattr(dynamics, "env", None)).__name__
-    leaves, structure = jax.tree.flatten(policies_of(world))
-    facts = (world.horizon, bins, environment, str(structure))
-    found = hashlib.sha256(repr(facts).encode())
-    for leaf in (*jax.tree.leaves(dynamics), *leaves):
-        array = np.asarray(leaf)
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return {"world_digest": found.hexdigest()[:16]}
-
-
-def policies_of(world: Any) -> tuple:
-    if isinstance(world, GymnaxWorld):  # plain functions as what they compute
-        return world.decider("behavior"), world.decider("target")
-    names = ("behavior_probs", "target_probs", "behavior", "target", "q", "oracle")
-    return tuple(getattr(world, name, None) for name in names)
+    return {"world_digest": study.world.identity()}
 
 
 def versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
-
-
-def open_folder(study: Plan, folder: Path, default_chunk_size: int) -> FolderStore:
-    """The folder's store: a new one, or the one of the same study begun before.
-
-    Raises:
-      ValueError: the folder holds another study; names what differs.
-    """
-    path = folder / "study.json"
-    if path.exists():
-        try:
-            known = json.loads(path.read_text())
-            chunk_size = int(known["chunk_size"])
-        except (ValueError, KeyError, TypeError):
-            problem = f"{path}: not a study's description; remove it or choose a new folder"
-            raise ValueError(problem) from None
-        wanted = identity(study, chunk_size)
-        different = sorted(k for k in {*wanted, *known} if wanted.get(k) != known.get(k))
-        if different == ["trials"] and isinstance(known["trials"], int):
-            if known["trials"] > study.trials:
-                raise ValueError(
-                    f"{folder}: holds another study, which differs in trials: {known['trials']} "
-                    f"cannot be lowered to {study.trials}; choose another folder"
-                )
-            return FolderStore(study, chunk_size, folder, known["trials"])
-        if different:
-            raise ValueError(
-                f"{folder}: holds another study, which differs in {', '.join(different)}; "
-                "choose another folder"
-            )
-        return FolderStore(study, chunk_size, folder)
-    if (folder / "trials").exists() and any((folder / "trials").iterdir()):
-        raise ValueError(f"{folder}: holds trials but no study.json; choose another folder")
-    return FolderStore(study, default_chunk_size, folder)
-
-
-def remove_leftovers(store: FolderStore) -> None:
-    """Removes what a killed run had begun to write, and not what a living one writes now."""
-    for path in (store.folder / "trials").glob(".chunk-*"):
-        with contextlib.suppress(FileNotFoundError):  # written meanwhile
-            if is_abandoned(path):
-                path.unlink()
-
-
-def describe(store: FolderStore) -> None:
-    """Writes what the study is, for the reader and for the next run."""
-    text = json.dumps(identity(store.study, store.chunk_size), indent=2)
-    write_text(store.folder / "study.toml", store.study.to_toml())
-    write_text(store.folder / "study.json", text)
-
-
-def cell_fields(cell: Cell) -> dict[str, Any]:
-    """A cell as columns of the summary."""
-    return {
-        "estimator": cell.estimator,
-        "relevance": cell.relevance,
-        "alpha": cell.alpha,
-        "threshold": cell.threshold,
-        "size": cell.size,
-    }

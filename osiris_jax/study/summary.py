@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from osiris_jax.study.plan import Plan, Study
-from osiris_jax.study.store import Store, cell_fields, chunks
+from osiris_jax.core.random_streams import TRUTH_STREAM
+from osiris_jax.study.experiment import Experiment
+from osiris_jax.study.plan import Study
+from osiris_jax.study.store import Store
 from osiris_jax.worlds.tabular import TabularWorld
 
 if TYPE_CHECKING:
     import pandas
 
-_TRUTH_STREAM = 2**32 - 1
 HEAVY_KURTOSIS, FEWEST_TRIALS = 10, 200
 COLUMNS = (
     *("protocol", "world", "estimator", "relevance", "alpha", "threshold", "size"),
@@ -47,7 +46,7 @@ def truth_of(study: Study) -> Truth:
     world = study.world
     if isinstance(world, TabularWorld):
         return Truth(world.exact(study.discount).value, 0.0, 0)
-    key = jax.random.fold_in(jax.random.key(study.seed), _TRUTH_STREAM)
+    key = jax.random.fold_in(jax.random.key(study.seed), TRUTH_STREAM)
     found = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
     returns = np.asarray(found.returns, np.float64)
     error = returns.std(ddof=1) / math.sqrt(len(returns))
@@ -113,11 +112,11 @@ def cell_moments(parts: Any, truth: float) -> CellMoments:
 
 
 def rows_of(
-    plan: Plan, moments: CellMoments, truth: Truth, protocol: str = "independent"
+    experiment: Experiment, moments: CellMoments, truth: Truth, protocol: str = "independent"
 ) -> list[dict[str, Any]]:
     """The rows of the summary, one per cell."""
     rows = []
-    for number, cell in enumerate(plan.cells()):
+    for number, cell in enumerate(experiment.cells()):
         m = {f.name: float(getattr(moments, f.name)[number]) for f in dataclasses.fields(moments)}
         count = m["count"] or math.nan
         std = math.sqrt(m["second"])
@@ -129,9 +128,9 @@ def rows_of(
         truth_part = truth.standard_error * abs(bias) / rmse if rmse else 0.0
         row = {
             "protocol": protocol,
-            "world": plan.world.name,
-            **cell_fields(cell),
-            "trials": plan.trials,
+            "world": experiment.world.name,
+            **cell._asdict(),
+            "trials": experiment.trials,
             "nan_trials": int(m["undefined"]),
             "truth": truth.value,
             "truth_se": truth.standard_error,
@@ -187,10 +186,10 @@ class StudyResult:
         """One row per trial and cell: estimator, relevance, alpha, size, trial, value."""
         import pandas
 
-        values = np.concatenate(list(chunks(self.store)))
+        values = self.store.values()
         frames = []
         for number, cell in enumerate(self.study.cells()):
-            fields = {"world": self.study.world.name, **cell_fields(cell)}
+            fields = {"world": self.study.world.name, **cell._asdict()}
             columns = {"trial": np.arange(len(values)), "value": values[:, number]}
             frames.append(pandas.DataFrame({**fields, **columns}))
         return pandas.concat(frames, ignore_index=True)
@@ -198,7 +197,7 @@ class StudyResult:
 
 def summarise(study: Study, store: Store, truth: Truth, folder: Path | None) -> StudyResult:
     """The result of a study's store whose chunks are all there."""
-    moments = cell_moments(lambda: chunks(store), truth.value)
+    moments = cell_moments(store.parts, truth.value)
     rows = rows_of(study, moments, truth)
     return StudyResult(study, truth, rows, notes_of(study, moments, rows), store, folder)
 
@@ -243,12 +242,3 @@ def _label(row: dict[str, Any]) -> str:
 def _some(entries: list[str], most: int = 6) -> str:
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
     return ", ".join(entries[:most]) + more
-
-
-def to_json(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as JSON; NaN and infinities are null."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps([{k: plain(v) for k, v in row.items()} for row in rows], indent=2)

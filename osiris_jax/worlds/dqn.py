@@ -1,7 +1,8 @@
-"""Double DQN in JAX for gymnax environments: acting, replay and learning in one compiled call.
+"""Double DQN, and its loop for gymnax environments: acting, replay, learning in one compiled call.
 
-Mnih et al. 2015 with the double estimator of van Hasselt et al. 2016. Rewards are multiplied by
-1 - discount, so that Q is of the size of one reward; the greedy policy is the same.
+Mnih et al. 2015 with the double estimator of van Hasselt et al. 2016. The loop here multiplies
+rewards by 1 - discount, so that Q is of the size of one reward; the greedy policy is the same. That
+for Gymnasium is in `dqn_gymnasium`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array, lax, random
+from jaxtyping import Bool, Float, Int, PyTree
 
 from osiris_jax.models.networks import QNetwork
+
+ADAM = optax.scale_by_adam()
+CLIPPED_ADAM = optax.chain(optax.clip_by_global_norm(10.0), ADAM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +70,23 @@ class Settings:
 
 
 class Transition(NamedTuple):
-    """One step of every environment, or a minibatch of such."""
+    """Steps of environments: those just taken, a minibatch, or all that are kept for replay."""
 
-    observation: Array
-    action: Array
-    reward: Array
-    following: Array
-    terminated: Array
+    observation: Float[Array, "step dim"]
+    action: Int[Array, " step"]
+    reward: Float[Array, " step"]
+    following: Float[Array, "step dim"]
+    terminated: Bool[Array, " step"]
+
+    @classmethod
+    def blank(cls, steps: int, dim: int, dtype: Any) -> Transition:
+        """Zeros in NumPy, to be written over."""
+        observation, number = np.zeros((steps, dim), dtype), np.zeros(steps, dtype)
+        action, terminated = np.zeros(steps, np.int32), np.zeros(steps, bool)
+        return cls(observation, action, number, observation.copy(), terminated)  # pyright: ignore
+
+    def at(self, places: Int[Array, " place"] | np.ndarray) -> Transition:
+        return Transition(*(field[places] for field in self))
 
 
 class Snapshot(NamedTuple):
@@ -91,16 +107,53 @@ class Snapshot(NamedTuple):
     loss: Array
 
 
-class _Learner(NamedTuple):
-    key: Array
+def td_loss(q: QNetwork, slow: QNetwork, seen: Transition, discount: Any) -> Float[Array, ""]:
+    """Mean Huber loss of Q(s, a) against r + gamma Q_slow(s', argmax_a Q(s', a)).
+
+    The future counts as 0 after a terminal step, but not after one that a time limit cut off.
+    """
+    best = jnp.argmax(q(seen.following), -1)
+    later = jnp.take_along_axis(slow(seen.following), best[:, None], 1)[:, 0]
+    aim = seen.reward + discount * jnp.where(seen.terminated, 0, later)
+    value = jnp.take_along_axis(q(seen.observation), seen.action[:, None], 1)[:, 0]
+    return optax.huber_loss(value, lax.stop_gradient(aim)).mean()
+
+
+class Learner(NamedTuple):
+    """The network that learns, the older copy that it learns from, and Adam's state."""
+
     q: QNetwork
     slow: QNetwork
-    optimizer: Any
+    adam: optax.OptState
+
+    @classmethod
+    def start(cls, q: QNetwork, adam: optax.GradientTransformation) -> Learner:
+        return cls(q, q, adam.init(q.params))
+
+    def learn(
+        self, minibatch: Transition, adam: optax.GradientTransformation, *, rate: Any, discount: Any
+    ) -> tuple[Learner, Float[Array, ""]]:
+        """After one step of `adam` at this learning rate, and the loss before it."""
+
+        def loss_of(params: PyTree) -> Float[Array, ""]:
+            return td_loss(self.q.replace(params=params), self.slow, minibatch, discount)
+
+        loss, gradient = jax.value_and_grad(loss_of)(self.q.params)
+        direction, state = adam.update(gradient, self.adam)
+        params = jax.tree.map(lambda old, way: old - rate * way, self.q.params, direction)
+        return self._replace(q=self.q.replace(params=params), adam=state), loss
+
+
+class _Loop(NamedTuple):
+    """All that changes from update to update; [env] or [buffer] leads the arrays of steps."""
+
+    key: Array
+    learner: Learner
     replay: Transition
-    observation: Array
-    inner: Any
-    running_return: Array
-    update: Array
+    observation: Float[Array, "env dim"]
+    inner: PyTree
+    running_return: Float[Array, " env"]
+    update: Int[Array, ""]
 
 
 def train(key: Array, env: Any, params: Any, scale: Any, settings: Settings) -> Iterator[Snapshot]:
@@ -119,33 +172,25 @@ def train(key: Array, env: Any, params: Any, scale: Any, settings: Settings) -> 
     if key.ndim:
         begin = jax.vmap(begin, in_axes=(None, 0, None))
         segment = jax.vmap(segment, in_axes=(None, 0))
-    learner = jax.jit(begin)(params, key, jnp.asarray(scale, float))
+    loop = jax.jit(begin)(params, key, jnp.asarray(scale, float))
     run = jax.jit(segment, donate_argnums=1)
     for number in range(settings.snapshots):
-        learner, snapshot = run(params, learner)
+        loop, snapshot = run(params, loop)
         update = (number + 1) * (settings.updates // settings.snapshots)
         yield snapshot._replace(update=update)
 
 
-def _begin(env, settings: Settings, params, key: Array, scale: Array) -> _Learner:
+def _begin(env: Any, settings: Settings, params: Any, key: Array, scale: Array) -> _Loop:
     key, key_q, key_env = random.split(key, 3)
     q = QNetwork.create(key_q, settings.hidden, env.num_actions, scale)
     observation, inner = jax.vmap(env.reset_env, (0, None))(
         random.split(key_env, settings.envs), params
     )
-    blank = Transition(
-        observation=jnp.zeros((settings.buffer, *observation.shape[1:])),
-        action=jnp.zeros(settings.buffer, jnp.int32),
-        reward=jnp.zeros(settings.buffer),
-        following=jnp.zeros((settings.buffer, *observation.shape[1:])),
-        terminated=jnp.zeros(settings.buffer, bool),
-    )
-    return _Learner(
+    replay = Transition.blank(settings.buffer, observation.shape[1], jnp.result_type(float))
+    return _Loop(
         key=key,
-        q=q,
-        slow=jax.tree.map(jnp.copy, q),
-        optimizer=_adam(settings).init(q.params),
-        replay=blank,
+        learner=Learner.start(q, CLIPPED_ADAM),
+        replay=jax.tree.map(jnp.asarray, replay),
         observation=observation,
         inner=jax.tree.map(jnp.asarray, inner),
         running_return=jnp.zeros(settings.envs),
@@ -153,82 +198,61 @@ def _begin(env, settings: Settings, params, key: Array, scale: Array) -> _Learne
     )
 
 
-def _adam(settings: Settings) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(settings.learning_rate))
-
-
-def _segment(env, settings: Settings, params, learner: _Learner) -> tuple[_Learner, Snapshot]:
-    step = partial(_update, env, settings, params)
+def _segment(env: Any, settings: Settings, params: Any, loop: _Loop) -> tuple[_Loop, Snapshot]:
     length = settings.updates // settings.snapshots
-    learner, (losses, ended, returns) = lax.scan(step, learner, length=length)
+    update = partial(_update, env, settings, params)
+    loop, (losses, ended, returns) = lax.scan(update, loop, length=length)
     episodes = ended.sum()
     mean = jnp.where(episodes > 0, returns.sum() / jnp.maximum(episodes, 1), jnp.nan)
-    snapshot = Snapshot(jnp.zeros(()), learner.q, episodes, mean, losses.mean())
-    return learner, snapshot
+    return loop, Snapshot(jnp.zeros(()), loop.learner.q, episodes, mean, losses.mean())
 
 
-def _update(env, settings: Settings, params, learner: _Learner, _):
-    key, key_act, key_env, key_draw = random.split(learner.key, 4)
-    progress = learner.update / (settings.updates * settings.epsilon_share)
-    first, last = settings.epsilon
-    epsilon = first + (last - first) * jnp.minimum(progress, 1)
-
-    greedy = jnp.argmax(learner.q(learner.observation), -1)
-    key_which, key_random = random.split(key_act)
-    anything = random.randint(key_random, greedy.shape, 0, env.num_actions)
-    action = jnp.where(random.uniform(key_which, greedy.shape) < epsilon, anything, greedy)
+def _update(env: Any, settings: Settings, params: Any, loop: _Loop, _: None):
+    """One step of every environment, then one of the learner."""
+    key, key_act, key_env, key_draw = random.split(loop.key, 4)
+    action = _explore(key_act, loop, settings, env.num_actions)
     observation, inner, reward, terminated, truncated, info = jax.vmap(env.step, (0, 0, 0, None))(
-        random.split(key_env, settings.envs), learner.inner, action, params
+        random.split(key_env, settings.envs), loop.inner, action, params
     )
     seen = Transition(
-        observation=learner.observation,
+        observation=loop.observation,
         action=action.astype(jnp.int32),
         reward=(1 - settings.discount) * reward,
         following=info["final_observation"],
         terminated=terminated,
     )
-    place = (learner.update * settings.envs) % settings.buffer
+    place = (loop.update * settings.envs) % settings.buffer
     replay = jax.tree.map(
         lambda old, new: lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), place, 0),
-        learner.replay,
+        loop.replay,
         seen,
     )
-    filled = jnp.minimum((learner.update + 1) * settings.envs, settings.buffer)
-    drawn = random.randint(key_draw, (settings.batch,), 0, filled)
-    minibatch = jax.tree.map(lambda field: field[drawn], replay)
-
-    def loss_of(params: Any) -> Array:
-        return td_loss(learner.q.replace(params=params), learner.slow, minibatch, settings.discount)
-
-    loss, gradient = jax.value_and_grad(loss_of)(learner.q.params)
-    change, optimizer = _adam(settings).update(gradient, learner.optimizer)
-    q = learner.q.replace(params=optax.apply_updates(learner.q.params, change))
-    refresh = (learner.update + 1) % settings.target_every == 0
-    slow = jax.tree.map(lambda new, old: jnp.where(refresh, new, old), q, learner.slow)
-
+    filled = jnp.minimum((loop.update + 1) * settings.envs, settings.buffer)
+    minibatch = replay.at(random.randint(key_draw, (settings.batch,), 0, filled))
+    learner, loss = loop.learner.learn(
+        minibatch, CLIPPED_ADAM, rate=settings.learning_rate, discount=settings.discount
+    )
+    refresh = (loop.update + 1) % settings.target_every == 0
+    slow = jax.tree.map(lambda new, old: jnp.where(refresh, new, old), learner.q, learner.slow)
     done = terminated | truncated
-    running_return = learner.running_return + reward
-    after = _Learner(
+    running_return = loop.running_return + reward
+    after = _Loop(
         key=key,
-        q=q,
-        slow=slow,
-        optimizer=optimizer,
+        learner=learner._replace(slow=slow),
         replay=replay,
         observation=observation,
-        inner=jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), inner, learner.inner),
+        inner=jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), inner, loop.inner),
         running_return=jnp.where(done, 0, running_return),
-        update=learner.update + 1,
+        update=loop.update + 1,
     )
     return after, (loss, done.sum(), jnp.where(done, running_return, 0).sum())
 
 
-def td_loss(q: QNetwork, slow: QNetwork, seen: Transition, discount) -> Array:
-    """Mean Huber loss of Q(s, a) against r + gamma Q_slow(s', argmax_a Q(s', a)).
-
-    The future counts as 0 after a terminal step, but not after one that a time limit cut off.
-    """
-    best = jnp.argmax(q(seen.following), -1)
-    later = jnp.take_along_axis(slow(seen.following), best[:, None], 1)[:, 0]
-    aim = seen.reward + discount * jnp.where(seen.terminated, 0, later)
-    value = jnp.take_along_axis(q(seen.observation), seen.action[:, None], 1)[:, 0]
-    return optax.huber_loss(value, lax.stop_gradient(aim)).mean()
+def _explore(key: Array, loop: _Loop, settings: Settings, num_actions: int) -> Int[Array, " env"]:
+    first, last = settings.epsilon
+    progress = loop.update / (settings.updates * settings.epsilon_share)
+    epsilon = first + (last - first) * jnp.minimum(progress, 1)
+    greedy = jnp.argmax(loop.learner.q(loop.observation), -1)
+    key_which, key_random = random.split(key)
+    anything = random.randint(key_random, greedy.shape, 0, num_actions)
+    return jnp.where(random.uniform(key_which, greedy.shape) < epsilon, anything, greedy)

@@ -13,7 +13,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 from jax import Array
 
-from osiris_jax.worlds.gridworld import REWARDS, STEP_LIMIT, WALL, Maze
+from osiris_jax.worlds.gridworld import REWARDS, STEP_LIMIT, Maze
 from osiris_jax.worlds.mdp import TabularDynamics, build_dynamics
 
 
@@ -107,11 +107,5 @@ class Gridworld(TabularEnvironment):
         step_limit: int = STEP_LIMIT,
         step_reward: float = 0.0,
     ):
-        self.maze = maze if isinstance(maze, Maze) else Maze.parse(maze, rewards, step_reward)
-        dynamics = build_dynamics(
-            self.maze.successor,
-            self.maze.reward,
-            self.maze.start,
-            self.maze.terminal | self.maze.is_letter(WALL),
-        )
-        super().__init__(dynamics, step_limit, "gridworld")
+        self.maze = Maze.parse(maze, rewards, step_reward)
+        super().__init__(build_dynamics(**self.maze.mdp()), step_limit, "gridworld")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,9 +22,27 @@ from osiris_jax.worlds.exact_dr import mean_and_variance
 if TYPE_CHECKING:
     from osiris_jax.worlds.tabular import TabularWorld
 
-ESTIMATORS = ("mc", "is", "pdis", "osiris", "osiris-is", "osiris-pdis")
-DOUBLY_ROBUST = ("dr", "osiris-dr")
 TOLERANCE = 1e-9
+
+
+class Solvable(NamedTuple):
+    """An estimator whose moments are exact: which steps it weighs, and by which recursion."""
+
+    weighs: Literal["none", "all", "kept"]
+    recursion: Literal["product", "per-decision", "doubly robust"] = "product"
+
+
+SOLVABLE = {
+    "mc": Solvable("none"),
+    "is": Solvable("all"),
+    "pdis": Solvable("all", "per-decision"),
+    "osiris": Solvable("kept"),
+    "osiris-is": Solvable("kept"),
+    "osiris-pdis": Solvable("kept", "per-decision"),
+    "dr": Solvable("all", "doubly robust"),
+    "osiris-dr": Solvable("kept", "doubly robust"),
+}
+DOUBLY_ROBUST = [name for name, one in SOLVABLE.items() if one.recursion == "doubly robust"]
 
 
 class Moments(NamedTuple):
@@ -181,11 +199,11 @@ class Exact:
 
     def power_means(self, estimator: str, *, keep: Any = None, order: int = 4) -> list:
         """E[x], E[x^2], ... up to the order, x being the estimate from one trajectory."""
-        if estimator not in ESTIMATORS:
-            known = ", ".join(ESTIMATORS)
-            raise ValueError(f"estimator: {estimator!r} has no exact moments; there are {known}")
+        if estimator not in SOLVABLE or estimator in DOUBLY_ROBUST:
+            others = ", ".join(name for name in SOLVABLE if name not in DOUBLY_ROBUST)
+            raise ValueError(f"estimator: {estimator!r} has no exact moments; there are {others}")
         weight = self._weight(estimator, keep)
-        if estimator.endswith("pdis"):
+        if SOLVABLE[estimator].recursion == "per-decision":
             factors = [self.behavior * weight**k for k in range(1, order + 1)]
             powers = self._backward([None, *factors])
             return [self._from_start(powers[k]) for k in range(1, order + 1)]
@@ -255,11 +273,12 @@ class Exact:
 
     def _weight(self, estimator: str, keep: Any) -> np.ndarray:
         """[..., state, action] the ratio by which the estimator weighs a step."""
-        if estimator.startswith("osiris") != (keep is not None):
-            need = "needs" if estimator.startswith("osiris") else "takes no"
+        weighs = SOLVABLE[estimator].weighs
+        if (weighs == "kept") != (keep is not None):
+            need = "needs" if keep is None else "takes no"
             raise ValueError(f"keep: {estimator!r} {need} map of the states to keep")
         if keep is None:
-            keep = np.full(self.world.num_states, estimator != "mc")
+            keep = np.full(self.world.num_states, weighs == "all")
         return self._kept_and_omitted(keep)[0]
 
     def _kept_and_omitted(self, keep: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -55,13 +55,15 @@ class Maze:
 
     @classmethod
     def parse(
-        cls, text: str, rewards: Mapping[str, float] = REWARDS, step_reward: float = 0.0
+        cls, text: str | Maze, rewards: Mapping[str, float] = REWARDS, step_reward: float = 0.0
     ) -> Maze:
-        """Reads a maze.
+        """Reads a maze; one that is a `Maze` already keeps its own rewards.
 
         Raises:
           ValueError: points at the character that is wrong.
         """
+        if isinstance(text, Maze):
+            return text
         for letter, reward in rewards.items():
             if len(letter) != 1 or letter in (WALL, START, FLOOR, CORRIDOR) or letter.isspace():
                 raise ValueError(f"rewards: {letter!r} cannot stand for a terminal cell")
@@ -70,15 +72,15 @@ class Maze:
         rows = [row.rstrip() for row in text.strip("\n").splitlines()]
         if not any(rows):
             raise ValueError("maze: empty")
-        known = {WALL, START, FLOOR, CORRIDOR, *rewards}
+        alphabet = {WALL, START, FLOOR, CORRIDOR, *rewards}
         for number, row in enumerate(rows):
             if len(row) != len(rows[0]):
                 where = min(len(row), len(rows[0]))
                 problem = f"{len(row)} columns where the first row has {len(rows[0])}"
                 _point(rows, number, where, problem)
             for column, letter in enumerate(row):
-                if letter not in known:
-                    problem = f"unknown letter {letter!r}; there are {' '.join(sorted(known))}"
+                if letter not in alphabet:
+                    problem = f"unknown letter {letter!r}; there are {' '.join(sorted(alphabet))}"
                     _point(rows, number, column, problem)
         maze = cls(tuple(rows), tuple(rewards.items()), float(step_reward))
         maze._check_ways(rows)
@@ -147,19 +149,22 @@ class Maze:
         cells = self.is_letter(START)
         return cells / cells.sum()
 
+    def mdp(self) -> dict[str, np.ndarray]:
+        """The arrays that `TabularWorld` and `build_dynamics` take; walls end what is in them."""
+        arrays = {"transition": self.successor, "reward": self.reward, "start": self.start}
+        return {**arrays, "terminal": self.terminal | self.is_letter(WALL)}
+
     @property
     def reachable(self) -> np.ndarray:
         """[state] true for the cells that some actions reach from the start."""
         return self._reach(self.successor)
 
     def _reach(self, successor: np.ndarray) -> np.ndarray:
-        seen = self.is_letter(START)
-        while True:
-            wider = seen.copy()
-            wider[successor[seen]] = True
-            if (wider == seen).all():
-                return seen
-            seen = wider
+        reached, before = self.is_letter(START), 0
+        while reached.sum() > before:
+            before = reached.sum()
+            reached[successor[reached]] = True
+        return reached
 
 
 def _point(rows: list[str], row: int, column: int, problem: str) -> NoReturn:
@@ -217,17 +222,14 @@ class GridWorld(TabularWorld):
         name: str = "gridworld",
         size: int = 25,
     ):
-        self.maze = maze if isinstance(maze, Maze) else Maze.parse(maze, rewards, step_reward)
+        self.maze = Maze.parse(maze, rewards, step_reward)
         self.greedy = read_greedy(greedy, self.maze)
         corridor = self.maze.is_letter(CORRIDOR)
         super().__init__(
-            self.maze.successor,
-            self.maze.reward,
-            self.maze.start,
-            epsilon_greedy_table(self.greedy, behavior_epsilon, len(ACTIONS)),
-            epsilon_greedy_table(self.greedy, target_epsilon, len(ACTIONS)),
-            step_limit,
-            terminal=self.maze.terminal | self.maze.is_letter(WALL),
+            **self.maze.mdp(),
+            behavior=epsilon_greedy_table(self.greedy, behavior_epsilon, len(ACTIONS)),
+            target=epsilon_greedy_table(self.greedy, target_epsilon, len(ACTIONS)),
+            horizon=step_limit,
             oracle=~corridor if oracle is None and corridor.any() else oracle,
             name=name,
             size=size,

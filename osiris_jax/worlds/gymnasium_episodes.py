@@ -5,9 +5,9 @@ It imports neither JAX nor the package, so that such a process starts at once an
 
 from __future__ import annotations
 
-import io
-import json
+import itertools
 import os
+import pickle
 import sys
 import traceback
 import warnings
@@ -15,8 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
-Episodes = Arrays
+Episodes = dict[str, np.ndarray]
 
 
 class Weights(NamedTuple):
@@ -29,6 +28,10 @@ class Weights(NamedTuple):
 
     scale: np.ndarray
     layers: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+    def arrays(self) -> list[np.ndarray]:
+        """The scale, then the kernel and the bias of every layer."""
+        return [self.scale, *itertools.chain(*self.layers)]
 
 
 def weights_of(network: Any) -> Weights:
@@ -52,19 +55,15 @@ def q_values(weights: Weights, observation: np.ndarray) -> np.ndarray:
 
 def task_of(
     env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]
-) -> Arrays:
-    """The arguments of `play` as plain arrays, to be sent to a process."""
+) -> dict[str, Any]:
+    """The arguments of `play`, of which a process that has no such classes can make sense."""
     rules = {"env_id": env_id, "epsilon": epsilon, "horizon": horizon, "seeds": seeds}
-    layers = {f"kernel_{i}": kernel for i, (kernel, _) in enumerate(weights.layers)}
-    layers |= {f"bias_{i}": bias for i, (_, bias) in enumerate(weights.layers)}
-    return {"rules": np.array(json.dumps(rules)), "scale": weights.scale, **layers}
+    return {**rules, "weights": tuple(weights)}
 
 
-def play_task(task: Arrays) -> Episodes:
+def play_task(task: dict[str, Any]) -> Episodes:
     """`play` with the arguments in a task."""
-    number = sum(name.startswith("kernel_") for name in task)
-    layers = tuple((task[f"kernel_{i}"], task[f"bias_{i}"]) for i in range(number))
-    return play(weights=Weights(task["scale"], layers), **json.loads(str(task["rules"])))
+    return play(**{**task, "weights": Weights(*task["weights"])})
 
 
 def play(env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]) -> Episodes:
@@ -116,26 +115,10 @@ def _float32(array: Any) -> np.ndarray:
     return np.asarray(array, np.float32)
 
 
-def send(stream: IO[bytes], arrays: Arrays) -> None:
-    """Writes the arrays as one message: its size in 8 bytes, then an .npz."""
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)  # pyright: ignore
-    stream.write(len(packed.getvalue()).to_bytes(8, "big") + packed.getvalue())
+def send(stream: IO[bytes], message: Any) -> None:
+    """Writes a message that `pickle.load` reads."""
+    pickle.dump(message, stream)
     stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Arrays:
-    """Reads what `send` wrote.
-
-    Raises:
-      EOFError: the stream ended.
-    """
-    size = int.from_bytes(stream.read(8), "big")
-    packed = stream.read(size)
-    if not size or len(packed) < size:
-        raise EOFError
-    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-        return dict(arrays)
 
 
 def serve() -> None:
@@ -144,13 +127,13 @@ def serve() -> None:
     os.dup2(2, 1)  # what a library prints must not come between the answers
     while True:
         try:
-            task = receive(sys.stdin.buffer)
+            task = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
             answer = play_task(task)
         except Exception:
-            answer = {"failure": np.array(traceback.format_exc())}
+            answer = {"failure": traceback.format_exc()}
         send(answers, answer)
 
 

@@ -11,7 +11,7 @@ from jax import Array, random
 
 from osiris_jax.data.functions import check_policy, portable
 from osiris_jax.worlds.rollout import FollowPolicy
-from osiris_jax.worlds.world import World
+from osiris_jax.worlds.world import World, identity_of
 
 LANES = 1024
 
@@ -58,6 +58,8 @@ class GymnaxWorld(World):
       size: the usual number of trajectories in a data set.
     """
 
+    has_observations = True
+
     def __init__(
         self,
         env: Any,
@@ -83,19 +85,29 @@ class GymnaxWorld(World):
             check_policy(role, policy, self._observation, self.num_actions)
 
     def decider(self, policy: Any) -> FollowPolicy:
-        seen = self._observation
+        like = self._observation
         if isinstance(policy, str):
             self.check_policy(policy)
-            acts = self.target if policy == "target" else self.behavior
-            target = None if policy == "target" else portable(self.target, seen)
-            return FollowPolicy(portable(acts, seen), target)
-        check_policy("policy", policy, seen, self.num_actions)
-        return FollowPolicy(portable(policy, seen), portable(self.target, seen))
+            sampler = getattr(self, policy)
+        else:
+            check_policy("policy", policy, like, self.num_actions)
+            sampler = policy
+        of_target = isinstance(policy, str) and policy == "target"
+        target = None if of_target else portable(self.target, like)
+        return FollowPolicy(portable(sampler, like), target)
 
     @property
     def _observation(self) -> jax.ShapeDtypeStruct:
         """What a policy is called with, in the float type in force."""
         return jax.eval_shape(lambda: self.dynamics.observe(self.dynamics.reset(random.key(0))))
+
+    def identity(self) -> str:
+        # by what acts and not by the policies, for a plain function is told by what it computes
+        deciders = self.decider("behavior"), self.decider("target")
+        dynamics = self.dynamics
+        return identity_of(
+            self.horizon, policies=deciders, dynamics=dynamics, bins=dynamics.bins, env=dynamics.env
+        )
 
     def lanes(self, count: int) -> int:
         """Always the same, for then a trajectory is rounded alike whatever runs beside it."""
@@ -105,7 +117,3 @@ class GymnaxWorld(World):
     def environment(self) -> Any:
         """The gymnax environment, which resets itself."""
         return self.dynamics.env
-
-    @property
-    def _has_observations(self) -> bool:
-        return True

@@ -59,11 +59,11 @@ def optimal_policy(
 
 def _read_dynamics() -> dict[str, np.ndarray]:
     try:
-        found = [path for path in files(PACKAGE) or () if str(path).endswith(ASSET)]
+        assets = [path for path in files(PACKAGE) or () if str(path).endswith(ASSET)]
     except PackageNotFoundError:
-        found = []
-    if not found:
+        assets = []
+    if not assets:
         raise ModuleNotFoundError(
             'icu-sepsis: its data is missing; install it with: pip install "osiris-jax[sepsis]"'
         )
-    return read_arrays(str(found[0].locate()))
+    return read_arrays(str(assets[0].locate()))

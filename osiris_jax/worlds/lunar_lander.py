@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +22,10 @@ from osiris_jax.core.files import cache_folder
 from osiris_jax.data.annotate import LinearBins
 from osiris_jax.data.policies import EpsilonGreedy
 from osiris_jax.models.networks import QNetwork, load_network
-from osiris_jax.worlds.gymnasium_episodes import Episodes
+from osiris_jax.worlds.gymnasium_episodes import Episodes, weights_of
 from osiris_jax.worlds.playing import Player, join
 from osiris_jax.worlds.rollout import Outcomes
+from osiris_jax.worlds.world import POLICIES, identity_of
 
 ENV_ID = "LunarLander-v3"
 DIM = 8
@@ -91,14 +93,11 @@ class LunarLander:
         """Plays `n` episodes, or reads those that were played before.
 
         Args:
-          key: a `jax.random.key`, consumed; keys [trial] give fields [trial, traj, time].
-            Trajectory i depends on the key and on i alone, not on `n` or on the processes.
-          n: number of trajectories; None is the usual `size`.
+          key, n, observations, probs: as for `World.rollout`. Trajectory i depends on the key and
+            on i alone, not on `n` or on the processes.
           policy: who plays, "behavior" or "target"; all ratios of the latter are 1.
           steps: cut episodes after so many steps; None keeps all. The time axis has a bucket
             length for the longest, but no more than `steps` or the horizon.
-          observations: keep the observations too, and not only the states made from them.
-          probs: keep the probabilities of all actions under both policies too.
 
         Returns:
           A batch whose states number the cells of `bins` visited in the trial, in rising order.
@@ -112,20 +111,13 @@ class LunarLander:
         if steps is not None and steps < 1:
             raise ValueError(f"steps: {steps} is below 1")
         played = self._episodes(key, n, policy)
-        row, time = _places(played["lengths"])
-        rows, longest = len(played["lengths"]), int(played["lengths"].max())
-        width = min(bucket_length(longest), steps or self.horizon, self.horizon)
-        place = row[time < width], time[time < width]
-
-        def pad(flat: np.ndarray) -> np.ndarray:
-            padded = np.zeros((rows, width, *flat.shape[1:]), flat.dtype)
-            padded[place] = flat[time < width]
-            return padded.reshape(*key.shape, -1, *padded.shape[1:])
-
+        longest = bucket_length(int(played["lengths"].max()))
+        width = min(longest, steps or self.horizon, self.horizon)
+        pad = partial(_padded, lengths=played["lengths"], width=width, trials=key.shape)
         is_greedy = played["action"] == played["greedy"]
-        target = self._log_prob(is_greedy, "target")
-        player = self._log_prob(is_greedy, policy)
-        mask, observation = pad(np.ones(len(row), bool)), pad(played["observation"])
+        player_log_prob = self._log_prob(is_greedy, policy)
+        log_ratio = self._log_prob(is_greedy, "target") - player_log_prob
+        mask, observation = pad(np.ones(len(is_greedy), bool)), pad(played["observation"])
         state, num_states = _number_visited(_cells(self.bins, observation), mask)
 
         def all_probs(policy: str) -> Array:
@@ -135,13 +127,13 @@ class LunarLander:
         return TrajectoryBatch(
             reward=jnp.asarray(pad(played["reward"]), float),
             mask=jnp.asarray(mask),
-            log_ratio=jnp.asarray(pad(target - player), float),
+            log_ratio=jnp.asarray(pad(log_ratio), float),
             action=jnp.asarray(pad(played["action"]), jnp.int32),
             state=jnp.asarray(state),
             observation=jnp.asarray(observation, float) if observations else None,
             target_probs=all_probs("target") if probs else None,
             behavior_probs=all_probs(policy) if probs else None,
-            behavior_log_prob=jnp.asarray(pad(player), float),
+            behavior_log_prob=jnp.asarray(pad(player_log_prob), float),
             num_states=num_states,
             num_actions=self.num_actions,
         )
@@ -156,11 +148,16 @@ class LunarLander:
         shape = (*key.shape, -1)
         return Outcomes(returns.reshape(shape), played["lengths"].reshape(shape))  # pyright: ignore
 
+    def identity(self) -> str:
+        """A digest of the world's own arrays, so that two worlds of one name are told apart."""
+        of_networks = (None, None, self.behavior, self.target, self.q, None)
+        return identity_of(self.horizon, policies=of_networks, bins=self.bins)
+
     def exact(self, discount: float = 1.0) -> Any:
         raise ValueError(f"{self.name}: exact answers are for tabular worlds only")
 
     def _epsilon(self, policy: str) -> float:
-        if policy not in ("behavior", "target"):
+        if policy not in POLICIES:
             raise ValueError(f'policy: expected "behavior" or "target", got {policy!r}')
         return self.behavior_epsilon if policy == "behavior" else self.target_epsilon
 
@@ -176,17 +173,9 @@ class LunarLander:
             raise ValueError("key: expected a jax.random.key or an array [trial] of them")
         if n is not None and n < 1:
             raise ValueError(f"n: {n} is below 1")
-        epsilon = self._epsilon(policy)
+        own = {name: getattr(self, name) for name in ("horizon", "cache", "processes", "progress")}
+        player = Player(ENV_ID, weights_of(self.q), self._epsilon(policy), **own)
         require_extra()
-        player = Player(
-            env_id=ENV_ID,
-            q=self.q,
-            epsilon=epsilon,
-            horizon=self.horizon,
-            cache=self.cache,
-            processes=self.processes,
-            progress=self.progress,
-        )
         return join(player.episodes(key.reshape(-1), self.size if n is None else n))
 
 
@@ -226,6 +215,17 @@ def _places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every step of all episodes, one after another: its episode, and its time in it."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _padded(
+    flat: np.ndarray, *, lengths: np.ndarray, width: int, trials: tuple[int, ...]
+) -> np.ndarray:
+    """[*trials, traj, time, ...] of flat [step, ...], cut to the width or filled with zeros."""
+    row, time = _places(lengths)
+    kept = time < width
+    padded = np.zeros((len(lengths), width, *flat.shape[1:]), flat.dtype)
+    padded[row[kept], time[kept]] = flat[kept]
+    return padded.reshape(*trials, -1, *padded.shape[1:])
 
 
 def _cells(bins: LinearBins, observation: np.ndarray) -> np.ndarray:

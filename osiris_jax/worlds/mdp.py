@@ -121,13 +121,8 @@ def build_dynamics(
             f"terminal: expected true or false for {num_states} states, "
             f"got {terminal.dtype} of shape {terminal.shape}"
         )
-    total = probability.sum(-1)
-    _fail_where(
-        "transition",
-        (np.abs(total - 1) > SLACK) & ~terminal[:, None],
-        lambda place: f"probabilities sum to {total[place]:.6g}",
-    )
-    total[terminal] = 1
+    total = np.where(terminal[:, None], 1, probability.sum(-1))
+    _fail_unless_one("transition", total)
     starts, start_probability = _start(start, num_states, terminal)
     probability = np.where(terminal[:, None, None], 0, probability / total[..., None])
     return TabularDynamics(
@@ -150,13 +145,9 @@ def policy_table(field: str, table: Any, shape: tuple[int, int]) -> np.ndarray:
         raise ValueError(
             f"{field}: expected {shape[0]} states x {shape[1]} actions, got {table.shape}"
         )
-    _fail_where(
-        field, ~((table >= 0) & (table <= 1)), lambda place: f"{table[place]} is not in [0, 1]"
-    )
+    _fail_outside(field, table, 1)
     total = table.sum(1)
-    _fail_where(
-        field, np.abs(total - 1) > SLACK, lambda place: f"probabilities sum to {total[place]:.6g}"
-    )
+    _fail_unless_one(field, total)
     return table / total[:, None]
 
 
@@ -178,11 +169,7 @@ def _slots(transition: np.ndarray, reward: np.ndarray):
         return transition.reshape(one_slot), np.ones(one_slot), gain.reshape(one_slot)
     if transition.shape[2] != num_states:
         raise ValueError(f"transition: {num_states} states, but {transition.shape[2]} successors")
-    _fail_where(
-        "transition",
-        ~((transition >= 0) & (transition <= 1 + SLACK)),
-        lambda place: f"{transition[place]} is not in [0, 1]",
-    )
+    _fail_outside("transition", transition, 1 + SLACK)
     possible = np.nonzero(transition)
     counts = np.count_nonzero(transition, axis=-1).ravel()
     slot = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -224,6 +211,16 @@ def _numbers(field: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{field}: expected numbers, got {array.dtype}")
     return array
+
+
+def _fail_outside(field: str, probs: np.ndarray, most: float) -> None:
+    bad = ~((probs >= 0) & (probs <= most))
+    _fail_where(field, bad, lambda place: f"{probs[place]} is not in [0, 1]")
+
+
+def _fail_unless_one(field: str, total: np.ndarray) -> None:
+    bad = np.abs(total - 1) > SLACK
+    _fail_where(field, bad, lambda place: f"probabilities sum to {total[place]:.6g}")
 
 
 def _fail_where(field: str, bad: np.ndarray, problem) -> None:

@@ -19,9 +19,8 @@ from jax import Array
 from osiris_jax.batch import bucket_length
 from osiris_jax.core.files import read_arrays, write_arrays
 from osiris_jax.core.terminal import stages
-from osiris_jax.models.networks import QNetwork
 from osiris_jax.worlds import processes
-from osiris_jax.worlds.gymnasium_episodes import Episodes, play_task, task_of, weights_of
+from osiris_jax.worlds.gymnasium_episodes import Episodes, Weights, play_task, task_of
 
 CACHE_FORMAT = 1
 LARGEST_TASK = 8
@@ -33,7 +32,7 @@ class Player:
 
     Attributes:
       env_id: the environment's name in Gymnasium.
-      q: network of the greedy action.
+      weights: of the network of the greedy action.
       epsilon: probability of a uniformly random action.
       horizon: the largest number of steps of an episode.
       cache: folder of the episodes already played, or None.
@@ -42,7 +41,7 @@ class Player:
     """
 
     env_id: str
-    q: QNetwork
+    weights: Weights
     epsilon: float
     horizon: int
     cache: Path | None
@@ -52,18 +51,18 @@ class Player:
     def episodes(self, keys: Array, n: int) -> list[Episodes]:
         """The first `n` episodes of each of keys [trial]; a trial is kept once it is complete."""
         paths = [self._path(key) for key in keys]
-        known = [_read(path) for path in paths]
+        kept = [_read(path) for path in paths]
         missing = {
             trial: _seeds(keys[trial], n)[count(episodes) :]
-            for trial, episodes in enumerate(known)
+            for trial, episodes in enumerate(kept)
             if count(episodes) < n
         }
         with contextlib.closing(self._play(missing)) as completed:
             for trial, played in completed:
-                known[trial] = join([known[trial], played]) if count(known[trial]) else played
+                kept[trial] = join([kept[trial], played]) if count(kept[trial]) else played
                 if path := paths[trial]:
-                    write_arrays(path, known[trial])
-        return [_first(episodes, n) for episodes in known]
+                    write_arrays(path, kept[trial])
+        return [_first(episodes, n) for episodes in kept]
 
     def _play(self, seeds: dict[int, list[int]]) -> Generator[tuple[int, Episodes]]:
         """(trial, episodes of its seeds), each trial as soon as it is complete."""
@@ -71,7 +70,7 @@ class Player:
         workers = self.processes or os.cpu_count() or 1
         size = min(LARGEST_TASK, max(1, number // (4 * workers)))
         places = [(trial, start) for trial in seeds for start in range(0, len(seeds[trial]), size)]
-        fixed = self.env_id, weights_of(self.q), float(self.epsilon), int(self.horizon)
+        fixed = self.env_id, self.weights, float(self.epsilon), int(self.horizon)
         tasks = [task_of(*fixed, seeds[trial][start : start + size]) for trial, start in places]
         parts = {trial: {} for trial in seeds}
         left = {trial: len(range(0, len(seeds[trial]), size)) for trial in seeds}
@@ -94,12 +93,11 @@ class Player:
         """The file of a key's episodes: its name is a digest of all that they depend on."""
         if self.cache is None:
             return None
-        scale, layers = weights_of(self.q)
         stream = str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key)).tolist()
         version = importlib.metadata.version("gymnasium")
         rules = self.env_id, version, float(self.epsilon), int(self.horizon)
         digest = hashlib.sha256(repr((CACHE_FORMAT, *rules, *stream)).encode())
-        for array in (scale, *(array for layer in layers for array in layer)):
+        for array in self.weights.arrays():
             digest.update(repr(array.shape).encode())
             digest.update(array.tobytes())
         return Path(self.cache) / f"{digest.hexdigest()[:24]}.npz"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import queue
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
 
-from osiris_jax.worlds.gymnasium_episodes import Arrays, receive, send
+from osiris_jax.worlds.gymnasium_episodes import Episodes, send
 
 
 @contextlib.contextmanager
 def results(
-    function: Callable[[Arrays], Arrays], tasks: Sequence[Arrays], processes: int
-) -> Iterator[Iterator[tuple[int, Arrays]]]:
+    function: Callable[[Any], Episodes], tasks: Sequence[Any], processes: int
+) -> Iterator[Iterator[tuple[int, Episodes]]]:
     """An iterator of (number of the task, its result), in the order in which they finish.
 
     Unlike `multiprocessing`, this needs no `if __name__ == "__main__"` in the calling script, and
@@ -41,7 +43,7 @@ def results(
     for worker in workers:
         idle.put(worker)
 
-    def call(task: Arrays) -> Arrays:
+    def call(task: Any) -> Episodes:
         worker = idle.get()
         try:
             return _ask(worker, task)
@@ -71,13 +73,13 @@ def _start(script: str) -> subprocess.Popen:
     )
 
 
-def _ask(worker: subprocess.Popen, task: Arrays) -> Arrays:
+def _ask(worker: subprocess.Popen, task: Any) -> Episodes:
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
         send(worker.stdin, task)
-        result = receive(worker.stdout)
-    except (EOFError, OSError):
+        result = pickle.load(worker.stdout)
+    except (EOFError, OSError, pickle.UnpicklingError):
         raise RuntimeError(f"a process ended by itself with code {worker.wait()}") from None
     if "failure" in result:
         raise RuntimeError(f"a task failed in its process:\n{result['failure']}")

@@ -18,6 +18,7 @@ step shows can be looked up again by `fields_of(decider, visit)`. Then only that
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,20 +26,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, random
+from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.core import bits
+from osiris_jax.core.random_streams import RESET_STREAM, STEPS_STREAM, uniforms
 from osiris_jax.data.policies import choose, log_probs_of
 
 BLOCK = 16
-_RESET, _STEPS = 2**32 - 1, 2**32 - 2  # beyond every number of a block
+Keys = Key[Array, " trial"]
 
 
 class Outcomes(NamedTuple):
-    """What became of each trajectory: its return and its number of steps, [..., traj]."""
+    """What became of each trajectory: its return and its number of steps."""
 
-    returns: Array
-    lengths: Array
+    returns: Float[Array, "*trial traj"]
+    lengths: Int[Array, "*trial traj"]
 
 
 @jax.tree_util.register_dataclass
@@ -49,7 +51,7 @@ class FollowPolicy:
     sampler: Any
     target: Any
 
-    def __call__(self, observation: Array, uniform: Array) -> tuple[Array, Array]:
+    def __call__(self, observation: Array, uniform: Float[Array, ""]) -> tuple[Array, Array]:
         log_probs = log_probs_of(self.sampler, observation)
         action = choose(jnp.exp(log_probs), uniform)
         if self.target is None:
@@ -61,26 +63,14 @@ class FollowPolicy:
 
     def probs(self, observation: Array) -> tuple[Array, Array]:
         target = self.sampler if self.target is None else self.target
-        both = (log_probs_of(policy, observation) for policy in (self.sampler, target))
-        return tuple(map(jnp.exp, both))  # pyright: ignore[reportReturnType]
-
-
-class _Lanes(NamedTuple):
-    """One trajectory per lane; `number` counts over all data sets, beyond the last when idle."""
-
-    number: Array
-    time: Array
-    running: Array
-    total: Array
-    key: Array
-    inner: Any
+        return tuple(jnp.exp(log_probs_of(p, observation)) for p in (self.sampler, target))  # pyright: ignore[reportReturnType]
 
 
 class Recorded(NamedTuple):
-    """Trajectories as recorded: fields [trial, traj, time, ...] and lengths [trial, traj]."""
+    """Trajectories as recorded; `batch_of` makes a batch of them."""
 
-    fields: Any
-    lengths: Array
+    fields: PyTree[Array, "trial traj time ..."]  # pyright: ignore
+    lengths: Int[Array, "trial traj"]
 
     def pad_or_cut(self, steps: int) -> Recorded:
         """The time axis made `steps` long; no trajectory may be longer."""
@@ -93,50 +83,162 @@ class Recorded(NamedTuple):
         return Recorded(jax.tree.map(changed, self.fields), self.lengths)
 
 
-@partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
-def _record(leaves, keys, shared, size, steps, lanes, observations, probs) -> TrajectoryBatch:
-    dynamics, decider = shared.restore(leaves)
-    options = {"observations": observations, "probs": probs}
-    found = record_fields(dynamics, decider, keys, size, steps=steps, lanes=lanes, **options)
-    return batch_of(dynamics, decider, found.pad_or_cut(steps), probs=probs)
+class _Step(NamedTuple):
+    """One step of one trajectory, and where it leads."""
+
+    key: Key[Array, ""]
+    inner: PyTree
+    observation: Array
+    action: Int[Array, ""]
+    log_ratio: Float[Array, ""]
+    reward: Float[Array, ""]
+    following: PyTree
+    done: Bool[Array, ""]
+
+
+class _Lanes(NamedTuple):
+    """One trajectory per lane; `number` counts over all data sets, beyond the last when idle."""
+
+    number: Int[Array, " lane"]
+    time: Int[Array, " lane"]
+    running: Bool[Array, " lane"]
+    total: Float[Array, " lane"]
+    key: Key[Array, " lane"]
+    inner: PyTree
+
+
+Show = Callable[[_Step], PyTree]
+Write = Callable[[PyTree, _Lanes, _Lanes, PyTree], PyTree]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Simulation:
+    """`size` trajectories of at most `steps` steps for each of the keys."""
+
+    dynamics: Any
+    decider: Any
+    keys: Keys
+    size: int
+    steps: Int[Array, ""] | int
+    lanes: int
+    discount: Float[Array, ""] | float = 1.0
+
+    @property
+    def count(self) -> int:
+        return len(self.keys) * self.size
+
+    def run(
+        self, show: Show, write: Write, sink: PyTree
+    ) -> tuple[Int[Array, "trial traj"], PyTree]:
+        """The lengths, and the sink into which `write` put what `show` sees of each block."""
+
+        def advance_block(carry):
+            lanes, following, lengths, sink = carry
+            # always float32, so that both float types see the same data
+            drawn = jax.vmap(partial(uniforms, number=BLOCK))(lanes.key, lanes.time // BLOCK)
+            after, cells = lax.scan(jax.vmap(partial(self._advance, show)), lanes, drawn.T)
+            sink = write(sink, lanes, after, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), cells))
+            lengths = lengths.at[lanes.number].set(after.time, mode="drop")
+            return *self._refill(after, following), lengths, sink
+
+        lanes = jax.vmap(self._start)(jnp.arange(self.lanes, dtype=jnp.int32))
+        carry = lanes, jnp.int32(self.lanes), jnp.zeros(self.count, jnp.int32), sink
+        *_, lengths, sink = lax.while_loop(lambda c: c[0].running.any(), advance_block, carry)
+        return lengths.reshape(len(self.keys), self.size), sink
+
+    def _start(self, number: Int[Array, ""]) -> _Lanes:
+        number = jnp.minimum(number, self.count)
+        key = random.fold_in(self.keys[number // self.size], number % self.size)
+        return _Lanes(
+            number=number,
+            time=jnp.zeros((), jnp.int32),
+            running=number < self.count,
+            total=jnp.zeros(()),
+            key=key,
+            inner=self.dynamics.reset(random.fold_in(key, RESET_STREAM)),
+        )
+
+    def step(self, key: Key[Array, ""], inner: PyTree, uniform: Float[Array, ""]) -> _Step:
+        observation = self.dynamics.observe(inner)
+        action, log_ratio = self.decider(observation, uniform)
+        following, reward, done = self.dynamics.step(key, inner, action)
+        return _Step(key, inner, observation, action, log_ratio, reward, following, done)
+
+    def _advance(
+        self, show: Show, lane: _Lanes, uniform: Float[Array, ""]
+    ) -> tuple[_Lanes, PyTree]:
+        step_key = random.fold_in(random.fold_in(lane.key, STEPS_STREAM), lane.time)
+        step = self.step(step_key, lane.inner, uniform)
+        cell = jax.tree.map(lambda x: jnp.where(lane.running, x, jnp.zeros_like(x)), show(step))
+        gain = step.reward * jnp.asarray(self.discount, step.reward.dtype) ** lane.time
+        time = lane.time + lane.running
+        after = lane._replace(
+            time=time,
+            running=lane.running & ~step.done & (time < self.steps),
+            total=lane.total + jnp.where(lane.running, gain, 0),
+            inner=step.following,
+        )
+        return after, cell
+
+    def _refill(self, lanes: _Lanes, following: Int[Array, ""]) -> tuple[_Lanes, Int[Array, ""]]:
+        ended = ~lanes.running
+        fresh = jax.vmap(self._start)(following + jnp.cumsum(ended, dtype=jnp.int32) - 1)
+        lanes = jax.tree.map(lambda new, old: _select(ended, new, old), fresh, lanes)
+        return lanes, jnp.minimum(following + ended.sum(dtype=jnp.int32), self.count)
+
+
+def _select(which: Bool[Array, "..."], new: Array, old: Array) -> Array:
+    if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
+        return jnp.where(which, new, old)
+    return jnp.where(which.reshape(which.shape + (1,) * (new.ndim - which.ndim)), new, old)
 
 
 def record_fields(
-    dynamics, decider, keys, size, *, steps: int, lanes: int, observations: bool, probs: bool
+    dynamics: Any,
+    decider: Any,
+    keys: Keys,
+    size: int,
+    *,
+    steps: int,
+    lanes: int,
+    observations: bool,
+    probs: bool,
 ) -> Recorded:
     """What `batch_of` makes a batch of, in whole blocks of steps; for use under `jit`."""
-    count, blocks = len(keys) * size, -(-steps // BLOCK)
+    blocks = -(-steps // BLOCK)
 
-    def cell(key, inner, observation, action, reward, log_ratio):
+    def show(step: _Step) -> PyTree:
         if hasattr(dynamics, "visit"):
             narrow = np.min_scalar_type(dynamics.num_visits)
-            return dynamics.visit(key, inner, action).astype(narrow)
-        fields = {"reward": reward, "log_ratio": log_ratio, "action": action}
-        fields["state"] = dynamics.state_of(observation)
-        if probs:
-            fields |= _probs_of(decider, observation)
-        return fields | ({"observation": observation} if observations else {})
+            return dynamics.visit(step.key, step.inner, step.action).astype(narrow)
+        fields = {"reward": step.reward, "log_ratio": step.log_ratio, "action": step.action}
+        fields["state"] = dynamics.state_of(step.observation)
+        fields |= _probs_of(decider, step.observation) if probs else {}
+        return fields | ({"observation": step.observation} if observations else {})
 
-    def write(sink, lane: _Lanes, after: _Lanes, cells):
-        place = (lane.number, lane.time // BLOCK)
+    def write(sink: PyTree, lanes: _Lanes, after: _Lanes, cells: PyTree) -> PyTree:
+        place = (lanes.number, lanes.time // BLOCK)
         return jax.tree.map(lambda whole, part: whole.at[place].set(part, mode="drop"), sink, cells)
 
-    blank = jax.eval_shape(lambda: _cell_of_one(dynamics, decider, cell))
-    sink = jax.tree.map(lambda x: jnp.zeros((count, blocks, BLOCK, *x.shape), x.dtype), blank)
-    lengths, fields = _run(dynamics, decider, keys, size, steps, 1.0, lanes, cell, write, sink)
+    room = {"keys": keys, "size": size, "steps": steps, "lanes": lanes}
+    simulation = _Simulation(dynamics=dynamics, decider=decider.prepared(), **room)
+    shape = (simulation.count, blocks, BLOCK)
+    key = random.key(0)
+    one = jax.eval_shape(lambda: show(simulation.step(key, dynamics.reset(key), jnp.zeros(()))))
+    sink = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape), x.dtype), one)
+    lengths, fields = simulation.run(show, write, sink)
 
     def by_trajectory(x: Array) -> Array:
         return x.reshape(len(keys), size, blocks * BLOCK, *x.shape[3:])
 
-    return Recorded(jax.tree.map(by_trajectory, fields), lengths.reshape(len(keys), size))
+    return Recorded(jax.tree.map(by_trajectory, fields), lengths)
 
 
-def batch_of(dynamics, decider, recorded: Recorded, *, probs: bool) -> TrajectoryBatch:
+def batch_of(dynamics: Any, decider: Any, recorded: Recorded, *, probs: bool) -> TrajectoryBatch:
     """The batch [trial, traj, time] of recorded trajectories."""
     fields, lengths = recorded
     if hasattr(dynamics, "visit"):
-        visit = fields
-        fields = dynamics.fields_of(decider, visit)
+        fields = dynamics.fields_of(decider, fields)
         fields |= _probs_of(decider, fields["state"]) if probs else {}
     steps = jax.tree.leaves(fields)[0].shape[2]
     mask = jnp.arange(steps)[None, None] < lengths[..., None]
@@ -148,105 +250,9 @@ def batch_of(dynamics, decider, recorded: Recorded, *, probs: bool) -> Trajector
     )
 
 
-def _probs_of(decider, observation) -> dict[str, Array]:
+def _probs_of(decider: Any, observation: Array) -> dict[str, Array]:
     names = ("behavior_probs", "target_probs")
     return dict(zip(names, decider.probs(observation), strict=True))
-
-
-@partial(jax.jit, static_argnames=("shared", "size", "lanes"))
-def _outcomes(leaves, keys, steps, discount, shared, size, lanes) -> Outcomes:
-    dynamics, decider = shared.restore(leaves)
-
-    def cell(key, inner, observation, action, reward, log_ratio):
-        return {}
-
-    def write(sink, lane: _Lanes, after: _Lanes, cells):
-        return sink.at[lane.number].set(after.total, mode="drop")
-
-    sink = jnp.zeros((len(keys) * size,))
-    lengths, totals = _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sink)
-    shape = (len(keys), size)
-    return Outcomes(totals.reshape(shape), lengths.reshape(shape))
-
-
-def _run(dynamics, decider, keys, size, steps, discount, lanes, cell, write, sink):
-    """Runs every trajectory to its end. Returns the lengths [trial * size] and the filled sink."""
-    count = len(keys) * size
-    decider = decider.prepared()
-
-    def start(number: Array) -> _Lanes:
-        number = jnp.minimum(number, count)
-        key = random.fold_in(keys[number // size], number % size)
-        return _Lanes(
-            number=number,
-            time=jnp.zeros((), jnp.int32),
-            running=number < count,
-            total=jnp.zeros(()),
-            key=key,
-            inner=dynamics.reset(random.fold_in(key, _RESET)),
-        )
-
-    def advance(lane: _Lanes, uniform: Array) -> tuple[_Lanes, Any]:
-        observation = dynamics.observe(lane.inner)
-        action, log_ratio = decider(observation, uniform)
-        step_key = random.fold_in(random.fold_in(lane.key, _STEPS), lane.time)
-        inner, reward, done = dynamics.step(step_key, lane.inner, action)
-        seen = cell(step_key, lane.inner, observation, action, reward, log_ratio)
-        seen = jax.tree.map(lambda x: jnp.where(lane.running, x, jnp.zeros_like(x)), seen)
-        gain = reward * jnp.asarray(discount, reward.dtype) ** lane.time
-        time = lane.time + lane.running
-        after = lane._replace(
-            time=time,
-            running=lane.running & ~done & (time < steps),
-            total=lane.total + jnp.where(lane.running, gain, 0),
-            inner=inner,
-        )
-        return after, seen
-
-    def refill(lane: _Lanes, following: Array) -> tuple[_Lanes, Array]:
-        ended = ~lane.running
-        fresh = jax.vmap(start)(following + jnp.cumsum(ended, dtype=jnp.int32) - 1)
-        lane = jax.tree.map(lambda new, old: _select(ended, new, old), fresh, lane)
-        return lane, jnp.minimum(following + ended.sum(dtype=jnp.int32), count)
-
-    def advance_block(carry):
-        lane, following, lengths, sink = carry
-        lane, following = refill(lane, following)
-        uniforms = jax.vmap(_block_uniforms)(lane.key, lane.time // BLOCK)
-        after, cells = lax.scan(jax.vmap(advance), lane, uniforms.T)
-        sink = write(sink, lane, after, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), cells))
-        lengths = lengths.at[lane.number].set(after.time, mode="drop")
-        return after, following, lengths, sink
-
-    def blank(like: jax.ShapeDtypeStruct) -> Array:
-        is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-        return jnp.broadcast_to(keys[0] if is_key else jnp.zeros((), like.dtype), like.shape)
-
-    idle = jax.tree.map(blank, jax.eval_shape(jax.vmap(start), jnp.arange(lanes, dtype=jnp.int32)))
-    carry = idle, jnp.int32(0), jnp.zeros(count, jnp.int32), sink
-    *_, lengths, sink = lax.while_loop(
-        lambda c: (c[1] < count) | c[0].running.any(), advance_block, carry
-    )
-    return lengths, sink
-
-
-def _block_uniforms(key: Array, block: Array) -> Array:
-    """Always float32, so that both float types see the same data."""
-    return bits.uniforms(key, block, BLOCK)
-
-
-def _select(which: Array, new: Array, old: Array) -> Array:
-    if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
-        return jnp.where(which, new, old)
-    return jnp.where(which.reshape(which.shape + (1,) * (new.ndim - which.ndim)), new, old)
-
-
-def _cell_of_one(dynamics, decider, cell):
-    inner = dynamics.reset(random.key(0))
-    observation = dynamics.observe(inner)
-    action, log_ratio = decider(observation, jnp.zeros(()))
-    _, reward, _ = dynamics.step(random.key(0), inner, action)
-    return cell(random.key(0), inner, observation, action, reward, log_ratio)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,7 +280,7 @@ class Shared:
 def record(
     dynamics: Any,
     decider: Any,
-    keys: Array,
+    keys: Keys,
     size: int,
     *,
     steps: int,
@@ -284,12 +290,35 @@ def record(
 ) -> TrajectoryBatch:
     """`size` trajectories of at most `steps` steps for each key: a batch [trial, traj, time]."""
     leaves, shared = Shared.split((dynamics, decider))
-    return _record(leaves, keys, shared, size, steps, lanes, observations, probs)
+    options = {"steps": steps, "lanes": lanes, "observations": observations, "probs": probs}
+    return _record(leaves, keys, shared=shared, size=size, **options)
+
+
+@partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
+def _record(leaves: list, keys: Array, *, shared: Shared, size: int, **options: Any):
+    dynamics, decider = shared.restore(leaves)
+    recorded = record_fields(dynamics, decider, keys, size, **options)
+    return batch_of(
+        dynamics, decider, recorded.pad_or_cut(options["steps"]), probs=options["probs"]
+    )
 
 
 def outcomes(
-    dynamics: Any, decider: Any, keys: Array, size: int, *, steps, discount, lanes: int
+    dynamics: Any, decider: Any, keys: Keys, size: int, *, steps: int, discount: float, lanes: int
 ) -> Outcomes:
     """Returns and lengths of what `record` would hold, [trial, traj], without holding it."""
     leaves, shared = Shared.split((dynamics, decider))
-    return _outcomes(leaves, keys, steps, discount, shared, size, lanes)
+    options = {"steps": steps, "discount": discount, "lanes": lanes}
+    return _outcomes(leaves, keys=keys, shared=shared, size=size, **options)
+
+
+@partial(jax.jit, static_argnames=("shared", "size", "lanes"))
+def _outcomes(leaves: list, *, shared: Shared, **options: Any) -> Outcomes:
+    dynamics, decider = shared.restore(leaves)
+    simulation = _Simulation(dynamics=dynamics, decider=decider.prepared(), **options)
+
+    def write(sink: Array, lanes: _Lanes, after: _Lanes, cells: PyTree) -> Array:
+        return sink.at[lanes.number].set(after.total, mode="drop")
+
+    lengths, totals = simulation.run(lambda _: {}, write, jnp.zeros(simulation.count))
+    return Outcomes(totals.reshape(lengths.shape), lengths)

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from osiris_jax.data.policies import choose
 from osiris_jax.worlds.mdp import build_dynamics, policy_table
-from osiris_jax.worlds.world import World
+from osiris_jax.worlds.world import World, identity_of
 
 
 @jax.tree_util.register_dataclass
@@ -33,10 +32,8 @@ class FollowTable:
         return dataclasses.replace(self, passed=passed_from(jnp.asarray(self.sampler)))
 
     def __call__(self, state: Array, uniform: Array) -> tuple[Array, Array]:
-        if self.passed is None:
-            action = choose(jnp.asarray(self.sampler)[state], uniform)
-        else:
-            action = jnp.sum(self.passed[state] <= uniform, -1, dtype=jnp.int32)
+        assert self.passed is not None, "prepared() comes first"
+        action = jnp.sum(self.passed[state] <= uniform, -1, dtype=jnp.int32)
         place = state * self.sampler.shape[1] + action
         return action, jnp.ravel(self.log_ratio)[place]
 
@@ -105,6 +102,10 @@ class TabularWorld(World):
         table = policy(states) if callable(policy) else policy
         return policy_table("policy", table, (len(states), self.dynamics.num_actions))
 
+    def identity(self) -> str:
+        of_tables = (self.behavior_probs, self.target_probs, None, None, None, self.oracle)
+        return identity_of(self.horizon, dynamics=self.dynamics, policies=of_tables)
+
     def lanes(self, count: int) -> int:
         return min(count, 2048)
 
@@ -123,7 +124,7 @@ class TabularWorld(World):
 
 
 def passed_from(probs: Array) -> Array:
-    """[state, action] from which uniform on `choose` passes over each action.
+    """[state, action] from which uniform on `policies.choose` passes over each action.
 
     The cumulative probability, but of the last action that can happen infinite, and of one that
     cannot happen that of the action before it.

@@ -7,18 +7,20 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
+from jaxtyping import Int, Key
 
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.worlds import dqn
 from osiris_jax.worlds.cartpole import OBSERVATION_SCALE, cartpole_with, environment
 from osiris_jax.worlds.rollout import outcomes
 from osiris_jax.worlds.values import Value
+from osiris_jax.worlds.world import POLICIES
 
 Progress = Callable[[str, int, int], None]
 PAPER_VALUES = (608.0, 1504.0)
@@ -27,7 +29,7 @@ EPISODES = {"screen": 64, "tune": 256, "refine": 1024, "decide": 4096}
 KEPT = {"screen": 12, "tune": 2, "refine": 16, "decide": 1}
 COARSE_GAINS = tuple(itertools.product((0.7, 0.85, 1.0, 1.15, 1.3), repeat=2))
 FINE_GAINS = tuple(itertools.product((0.94, 1.0, 1.06), repeat=4))
-STEADY = 0.6
+STEADY, LATE = 0.6, 0.6
 FINAL_EPISODES = {"cartpole": 10_000, "lunar-lander": 2000}
 LANDER_AIM, LANDER_FINALISTS, LANDER_EPISODES = 240.0, 5, (150, 1000)
 LANDER_STORY = """Double DQN (`worlds/dqn_gymnasium.py`): NumPy acts, JAX learns; several runs.
@@ -57,6 +59,14 @@ class Trained:
     facts: dict[str, Any]
     curve: list[tuple[int, float]]
     lengths: dict[str, np.ndarray]
+
+
+class Candidate(NamedTuple):
+    """A network on the way, by the run that it came from and its number of updates."""
+
+    run: int
+    update: int
+    q: QNetwork
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -90,22 +100,13 @@ def train_cartpole(
     ):
         snapshots.append(jax.tree.map(np.asarray, snapshot))
         progress("training", len(snapshots), settings.snapshots)
-
-    networks = [
-        (run, snapshot.update, jax.tree.map(lambda x, run=run: x[run], snapshot.q))
+    candidates = [
+        Candidate(run, int(snapshot.update), jax.tree.map(lambda x, run=run: x[run], snapshot.q))
         for snapshot in snapshots
         for run in range(runs)
     ]
     nearest = partial(_nearest, key=key_judge, aims=aims, progress=progress)
-    finalists = nearest([q for *_, q in networks], stage="screen")
-    tuned = [(i, (*gains, 1.0, 1.0)) for i in finalists for gains in COARSE_GAINS]
-    for stage in ("tune", "refine", "decide"):
-        best = nearest([_with_gains(networks[i][2], gains) for i, gains in tuned], stage=stage)
-        tuned = [tuned[candidate] for candidate in best]
-        if stage == "tune":
-            tuned = [(i, _times(gains, fine)) for i, gains in tuned for fine in FINE_GAINS]
-    ((number, gains),) = tuned
-    run, update, network = networks[number]
+    (run, update, network), gains = _tune(candidates, nearest)
     facts = {
         "world": "cartpole",
         "story": CARTPOLE_STORY.format(*aims),
@@ -114,14 +115,29 @@ def train_cartpole(
         "settings": dataclasses.asdict(settings),
         "observation_scale": OBSERVATION_SCALE,
         "aims": {"behavior": aims[0], "target": aims[1]},
-        "snapshots_screened": len(networks),
+        "snapshots_screened": len(candidates),
         "gains_tried": [KEPT["screen"] * len(COARSE_GAINS), KEPT["tune"] * len(FINE_GAINS)],
         "episodes_per_stage": EPISODES,
-        "chosen": {"run": run, "update": int(update), "gains": gains},
+        "chosen": {"run": run, "update": update, "gains": gains},
     }
     curve = [(int(s.update), float(s.mean_return[run])) for s in snapshots]
     q = _with_gains(network, gains)
     return _describe(cartpole_with(q), q, facts, curve, key_final, progress)
+
+
+def _tune(
+    candidates: list[Candidate], nearest: Callable[..., list[int]]
+) -> tuple[Candidate, tuple[float, ...]]:
+    """The candidate and the gains that come nearest to the aims, found in four stages."""
+    screened = nearest([candidate.q for candidate in candidates], stage="screen")
+    tuned = [(candidates[i], (*gains, 1.0, 1.0)) for i in screened for gains in COARSE_GAINS]
+    for stage in ("tune", "refine", "decide"):
+        best = nearest([_with_gains(candidate.q, gains) for candidate, gains in tuned], stage=stage)
+        tuned = [tuned[place] for place in best]
+        if stage == "tune":
+            tuned = [(one, _times(gains, fine)) for one, gains in tuned for fine in FINE_GAINS]
+    ((chosen, gains),) = tuned
+    return chosen, gains
 
 
 def train_lunar_lander(
@@ -136,54 +152,62 @@ def train_lunar_lander(
     from osiris_jax.worlds import dqn_gymnasium
     from osiris_jax.worlds.lunar_lander import ENV_ID, LunarLander, make_environment
 
-    settings: dict[str, Any] = {
-        "steps": 4 * updates,
-        "update_every": 4,
+    per_update = 4
+    budget: dict[str, Any] = {
+        "steps": per_update * updates,
+        "update_every": per_update,
         "snapshot_every": max(1, updates // 10),
     }
-    networks, curves = [], []
+    settings = dqn_gymnasium.Settings(**budget)
+    candidates, curves = [], []
     for run in range(runs):
         trained = dqn_gymnasium.train(
             make_environment,
+            settings,
             seed=seed * runs + run,
-            **settings,
-            on_progress=lambda step, _, run=run: progress(f"run {run}", step, settings["steps"]),
+            on_progress=lambda step, _, run=run: progress(f"run {run}", step, settings.steps),
         )
-        curves.append(trained.curve)
-        late = [(step, q) for step, q in trained.snapshots if step > 0.6 * settings["steps"]]
-        networks += [(run, step, q) for step, q in late]
-
-    def value(q: QNetwork, policy: str, stage: int, episodes: int) -> float:
-        world = LunarLander(q, cache=None, progress=False)
-        key = random.fold_in(random.key(seed), stage)
-        return float(world.returns(key, episodes, policy=policy).returns.mean())
-
-    screened = []
-    for number, (*_, q) in enumerate(networks):
-        screened.append(value(q, "target", 1, LANDER_EPISODES[0]))
-        progress("screen", number + 1, len(networks))
-    finalists = [int(number) for number in np.argsort(screened)[::-1][:LANDER_FINALISTS]]
-    judged = []
-    for count, number in enumerate(finalists):
-        q = networks[number][2]
-        target, behavior = (value(q, p, 2, LANDER_EPISODES[1]) for p in ("target", "behavior"))
-        judged.append((target >= LANDER_AIM, target - behavior if target >= LANDER_AIM else target))
-        progress("decide", count + 1, len(finalists))
-    run, step, q = networks[finalists[max(range(len(judged)), key=judged.__getitem__)]]
+        curves.append([(step // per_update, value) for step, value in trained.curve])
+        late = [(step, q) for step, q in trained.snapshots if step > LATE * settings.steps]
+        candidates += [Candidate(run, step // per_update, q) for step, q in late]
+    run, update, q = _widest_gap(candidates, random.key(seed), progress)
     facts = {
         "world": "lunar-lander",
         "story": LANDER_STORY.format(LANDER_AIM),
         "environment": ENV_ID,
         "seed": seed,
         "runs": runs,
-        "settings": {"hidden": (128, 128), **settings},
-        "snapshots_screened": len(networks),
+        "settings": {"hidden": settings.hidden, **budget},
+        "snapshots_screened": len(candidates),
         "episodes_per_stage": LANDER_EPISODES,
-        "chosen": {"run": run, "update": step // 4},
+        "chosen": {"run": run, "update": update},
     }
     world = LunarLander(q, cache=None, progress=False)
-    curve = _smoothed([(step // 4, value) for step, value in curves[run]])
-    return _describe(world, q, facts, curve, random.fold_in(random.key(seed), 3), progress)
+    final_key = random.fold_in(random.key(seed), 3)
+    return _describe(world, q, facts, _smoothed(curves[run]), final_key, progress)
+
+
+def _widest_gap(candidates: list[Candidate], key: Array, progress: Progress) -> Candidate:
+    """Of those with good targets the one whose policies differ most, else the best target."""
+    from osiris_jax.worlds.lunar_lander import LunarLander
+
+    def value(candidate: Candidate, policy: str, stage: int) -> float:
+        world = LunarLander(candidate.q, cache=None, progress=False)
+        stage_key, episodes = random.fold_in(key, stage), LANDER_EPISODES[stage - 1]
+        return float(world.returns(stage_key, episodes, policy=policy).returns.mean())
+
+    screened = []
+    for candidate in candidates:
+        screened.append(value(candidate, "target", 1))
+        progress("screen", len(screened), len(candidates))
+    finalists = [candidates[place] for place in np.argsort(screened)[::-1][:LANDER_FINALISTS]]
+    scores = []
+    for finalist in finalists:
+        target, behavior = (value(finalist, policy, 2) for policy in ("target", "behavior"))
+        reached = target >= LANDER_AIM
+        scores.append((reached, target - behavior if reached else target))
+        progress("decide", len(scores), len(finalists))
+    return finalists[max(range(len(scores)), key=scores.__getitem__)]
 
 
 def _smoothed(curve: list[tuple[int, float]], window: int = 50) -> list[tuple[int, float]]:
@@ -196,9 +220,9 @@ def _describe(world, q, facts, curve, key: Array, progress: Progress) -> Trained
     lengths, policies = {}, (("behavior", world.behavior), ("target", world.target))
     episodes = FINAL_EPISODES[facts["world"]]
     for number, (name, policy) in enumerate(policies):
-        found = world.returns(random.fold_in(key, number), episodes, policy=name)
-        lengths[name] = np.asarray(found.lengths)
-        facts[name] = {"epsilon": float(policy.epsilon), **Value.of(*found)._asdict()}
+        fresh = world.returns(random.fold_in(key, number), episodes, policy=name)
+        lengths[name] = np.asarray(fresh.lengths)
+        facts[name] = {"epsilon": float(policy.epsilon), **Value.of(*fresh)._asdict()}
         progress("evaluate", number + 1, len(policies))
     return Trained(q, facts, curve, lengths)
 
@@ -213,9 +237,9 @@ def _times(gains: tuple[float, ...], others: tuple[float, ...]) -> tuple[float, 
 
 def card(facts: dict[str, Any]) -> str:
     """What a reader should know of a network, as Markdown."""
-    apart = ("behavior", "target", "settings", "story")
+    apart = (*POLICIES, "settings", "story")
     details = {name: fact for name, fact in facts.items() if name not in apart}
-    values = [facts[policy] for policy in ("behavior", "target")]
+    values = {policy: facts[policy] for policy in POLICIES}
     lines = [
         f"# The {facts['world']} network",
         "",
@@ -224,16 +248,16 @@ def card(facts: dict[str, Any]) -> str:
         "| policy | random actions | value | standard error | episodes | mean steps | longest |",
         "|---|---|---|---|---|---|---|",
     ]
-    for policy, value in zip(("behavior", "target"), values, strict=True):
+    for policy, value in values.items():
         lines.append(
             f"| {policy} | {value['epsilon']} | {value['mean']:.1f} | "
             f"{value['standard_error']:.1f} | {value['episodes']} | {value['mean_length']:.1f} | "
             f"{value['longest']} |"
         )
-    shares = values[0]["quantiles"]
+    shares = values["behavior"]["quantiles"]
     lines += ["", "Quantiles of the number of steps:", ""]
     lines += ["| policy | " + " | ".join(shares) + " |", "|---" * (len(shares) + 1) + "|"]
-    for policy, value in zip(("behavior", "target"), values, strict=True):
+    for policy, value in values.items():
         row = (f"{steps:.0f}" for steps in value["quantiles"].values())
         lines.append(f"| {policy} | " + " | ".join(row) + " |")
     lines += ["", "## How it was trained and selected", "", facts["story"], "", "```json"]
@@ -256,9 +280,9 @@ def _nearest(
         group = list(networks[first : first + GROUP])
         padded = group + [group[0]] * (GROUP - len(group))
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
-        found = np.asarray(_lengths(stacked, key, EPISODES[stage]))[: len(group)]
-        means.append(found.mean(-1))
-        medians.append(np.median(found, -1))
+        lengths = np.asarray(_lengths(stacked, key, EPISODES[stage]))[: len(group)]
+        means.append(lengths.mean(-1))
+        medians.append(np.median(lengths, -1))
         progress(stage, min(first + GROUP, len(networks)), len(networks))
     mean, median = np.concatenate(means), np.concatenate(medians)
     distance = np.abs(np.log(mean / np.asarray(aims))).max(1)
@@ -267,23 +291,18 @@ def _nearest(
 
 
 @partial(jax.jit, static_argnames="episodes")
-def _lengths(networks: QNetwork, key: Array, episodes: int) -> Array:
-    """[network, policy, episode] lengths, which are CartPole's returns, all on the same keys."""
+def _lengths(
+    networks: QNetwork, key: Key[Array, ""], episodes: int
+) -> Int[Array, "network policy episode"]:
+    """Lengths, which are CartPole's returns, all on the same keys."""
+    room = {"steps": LONGEST, "discount": 1.0, "lanes": min(episodes, 128)}
 
-    def of_one(q: QNetwork, policy: str) -> Array:
+    def of_one(q: QNetwork, policy: str) -> Int[Array, " episode"]:
         world = cartpole_with(q)
-        found = outcomes(
-            world.dynamics,
-            world.decider(policy),
-            key[None],
-            episodes,
-            steps=LONGEST,
-            discount=1.0,
-            lanes=min(episodes, 128),
-        )
-        return found.lengths[0]
+        acts = world.decider(policy)
+        return outcomes(world.dynamics, acts, key[None], episodes, **room).lengths[0]
 
-    by_policy = [jax.vmap(partial(of_one, policy=p))(networks) for p in ("behavior", "target")]
+    by_policy = [jax.vmap(partial(of_one, policy=p))(networks) for p in POLICIES]
     return jnp.stack(by_policy, 1)
 
 

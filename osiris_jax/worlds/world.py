@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
-from osiris_jax.worlds.rollout import Outcomes, outcomes, record
+from osiris_jax.worlds.rollout import Keys, Outcomes, outcomes, record
 
 POLICIES = ("behavior", "target")
 SHORT = 256
@@ -21,11 +23,12 @@ SHORT = 256
 class World(ABC):
     """Base of the worlds that run in JAX.
 
-    A world has `dynamics` (see `worlds.rollout`), a `decider(policy)`, a `horizon`, a `name`
-    and the usual `size` of a data set. Everything else follows.
+    A world has `dynamics` (see `worlds.rollout`), a `decider(policy)`, an `identity()`, a
+    `horizon`, a `name` and the usual `size` of a data set. Everything else follows.
     """
 
     dynamics: Any
+    has_observations: ClassVar[bool] = False  # besides the state itself
 
     def __init__(self, name: str, horizon: int, size: int):
         self.name, self.size = name, _positive("size", size)
@@ -42,6 +45,10 @@ class World(ABC):
     @abstractmethod
     def decider(self, policy: Any) -> Any:
         """What acts for "behavior", "target" or a policy, see `osiris_jax.worlds.rollout`."""
+
+    @abstractmethod
+    def identity(self) -> str:
+        """A digest of the world's own arrays, so that two worlds of one name are told apart."""
 
     @abstractmethod
     def lanes(self, count: int) -> int:
@@ -84,7 +91,7 @@ class World(ABC):
             n,
             steps=cap if traced else self.steps_needed(keys, n, policy=policy, cap=cap),
             lanes=self.lanes(len(keys) * n),
-            observations=observations and self._has_observations,
+            observations=observations and self.has_observations,
             probs=probs,
         )
         if not traced:
@@ -92,22 +99,14 @@ class World(ABC):
         return batch if key.ndim else jax.tree.map(lambda field: field[0], batch)
 
     def steps_needed(
-        self, keys: Array, n: int, *, policy: Any = "behavior", cap: int | None = None
+        self, keys: Keys, n: int, *, policy: Any = "behavior", cap: int | None = None
     ) -> int:
         """A length of the time axis that cuts no trajectory: a short horizon, or as simulated."""
         cap = self.horizon if cap is None else cap
         if cap <= SHORT:
             return cap
-        found = outcomes(
-            self.dynamics,
-            self.decider(policy),
-            keys,
-            n,
-            steps=cap,
-            discount=1.0,
-            lanes=self.lanes(len(keys) * n),
-        )
-        return min(bucket_length(int(found.lengths.max())), cap)
+        lengths = self._outcomes(keys, n, policy, steps=cap).lengths
+        return min(bucket_length(int(lengths.max())), cap)
 
     def returns(
         self, key: Array, n: int, *, policy: Any = "target", discount: float = 1.0
@@ -122,16 +121,14 @@ class World(ABC):
           >>> world.returns(jax.random.key(0), 10_000).returns.mean()
         """
         keys, n = self._check(key, n)
-        found = outcomes(
-            self.dynamics,
-            self.decider(policy),
-            keys,
-            n,
-            steps=self.horizon,
-            discount=discount,
-            lanes=self.lanes(len(keys) * n),
-        )
-        return found if key.ndim else Outcomes(*(x[0] for x in found))
+        of_trials = self._outcomes(keys, n, policy, steps=self.horizon, discount=discount)
+        return of_trials if key.ndim else Outcomes(*(x[0] for x in of_trials))
+
+    def _outcomes(
+        self, keys: Keys, n: int, policy: Any, *, steps: int, discount: float = 1.0
+    ) -> Outcomes:
+        decider, room = self.decider(policy), {"steps": steps, "lanes": self.lanes(len(keys) * n)}
+        return outcomes(self.dynamics, decider, keys, n, discount=discount, **room)
 
     def exact(self, discount: float = 1.0) -> Any:
         raise ValueError(f"{self.name}: exact answers are for tabular worlds only")
@@ -142,11 +139,7 @@ class World(ABC):
                 f"policy: {policy!r} is unknown; there are {', '.join(POLICIES)}, or give a policy"
             )
 
-    @property
-    def _has_observations(self) -> bool:
-        return False
-
-    def _check(self, key: Array, n: int | None) -> tuple[Array, int]:
+    def _check(self, key: Array, n: int | None) -> tuple[Keys, int]:
         if not (isinstance(key, Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
             raise ValueError("key: expected jax.random.key(seed), or an array of such keys")
         if key.ndim > 1 or key.size == 0:
@@ -159,6 +152,20 @@ class World(ABC):
             f"{type(self).__name__}({self.name!r}, num_states={self.num_states}, "
             f"num_actions={self.num_actions}, horizon={self.horizon})"
         )
+
+
+def identity_of(
+    horizon: int, *, policies: PyTree, dynamics: Any = None, bins: Any = None, env: Any = None
+) -> str:
+    """A digest of all that a world's data depend on; the same as in folders written before."""
+    leaves, structure = jax.tree.flatten(policies)
+    facts = (horizon, bins, type(env).__name__, str(structure))
+    digest = hashlib.sha256(repr(facts).encode())
+    for leaf in (*jax.tree.leaves(dynamics), *leaves):
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _positive(name: str, value: Any) -> int:

@@ -20,7 +20,6 @@ from osiris_jax.bench import data, report, rivals, roofline, scaling, scope_rl, 
 from osiris_jax.bench.case import Case, Place, Rival, Settings
 from osiris_jax.bench.harness import difference, machine, measure
 from osiris_jax.bench.roofline import Bandwidth
-from osiris_jax.cli import bench as command
 
 SHAPE = (6, 5, 3)
 QUICK = Settings(quick=True)
@@ -330,7 +329,7 @@ def test_cases_that_waited_for_a_processor_are_named():
 
 def test_a_disagreement_is_shouted_and_ends_with_1(monkeypatch, capsys, tmp_path):
     bad = row(difference=0.5, rival="NumPy", note="disagrees with NumPy: by 5.0e-01")
-    monkeypatch.setattr(command, "run", lambda *arguments: results(bad))
+    monkeypatch.setattr("osiris_jax.bench.suite.run", lambda *arguments: results(bad))
     assert run(monkeypatch, "bench", "--out", tmp_path) == 1
     assert "WRONG: 1 of 1 rivals" in " ".join(capsys.readouterr().out.split())
 

@@ -86,12 +86,12 @@ def test_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, arguments, prob
 
 @pytest.mark.parametrize("error", [MemoryError("9 GB"), RuntimeError("RESOURCE_EXHAUSTED: 9 GB")])
 def test_what_does_not_fit_is_one_line(monkeypatch, capsys, error):
-    from osiris_jax.cli import show
+    from osiris_jax.cli.show import ShowWorld
 
     def fails(*arguments):
         raise error
 
-    monkeypatch.setattr(show, "show_world", fails)
+    monkeypatch.setattr(ShowWorld, "run", fails)
     monkeypatch.setattr(sys, "argv", ["osiris-jax", "show", "express"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -7,24 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from running import refusal, run
 
 import osiris_jax as oj
 from osiris_jax import cli
 from osiris_jax.cli.show import osiris_rows
-from osiris_jax.core.terminal import markdown
+from osiris_jax.core.faces import markdown
 from osiris_jax.models.networks import load_network
 from osiris_jax.worlds import training
 from osiris_jax.worlds.lunar_lander import lunar_lander
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def run(monkeypatch, *arguments):
-    """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
 
 
 @pytest.mark.parametrize("command", [(), ("show",), ("calibrate",), ("train-policy",)])
@@ -65,11 +58,7 @@ def test_help_is_quick_and_imports_nothing_heavy(command):
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(monkeypatch, capsys, arguments, problem):
-    assert run(monkeypatch, *arguments) == 2
-    printed = capsys.readouterr()
-    assert problem in printed.err
-    assert len(printed.err.splitlines()) == 1
-    assert not printed.out
+    assert problem in refusal(monkeypatch, capsys, *arguments)
 
 
 def test_show_writes_tables_and_pictures(monkeypatch, capsys, tmp_path):
@@ -178,11 +167,9 @@ def test_a_study_takes_levels_chosen_from_the_data_and_thresholds(monkeypatch, t
 
 def test_a_level_that_is_no_number_and_no_method_is_one_line(monkeypatch, capsys, tmp_path):
     out = tmp_path / "run"
-    assert run(monkeypatch, *STUDY, "--alphas", "0.05,foo", "--out", out) == 2
-    printed = capsys.readouterr()
-    assert "alphas: expected numbers, or auto, model" in printed.err
-    assert "'foo'" in printed.err
-    assert len(printed.err.splitlines()) == 1
+    line = refusal(monkeypatch, capsys, *STUDY, "--alphas", "0.05,foo", "--out", out)
+    assert "alphas: expected numbers, or auto, model" in line
+    assert "'foo'" in line
     assert not out.exists()
 
 

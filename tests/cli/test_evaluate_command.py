@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from running import refusal, run
 
 import osiris_jax as oj
-from osiris_jax import cli
-from osiris_jax.cli.evaluate import Request, read_columns
+from osiris_jax.cli.evaluate import EvaluateLog, read_columns
 
 STATES, ACTIONS = 4, 3
 QUICK = ("--resamples", "20", "--methods", "percentile", "--estimators", "wis,osirwis,mc")
@@ -42,15 +42,6 @@ def log(seed=0, episodes=30):
     return pd.DataFrame(rows, columns=names)
 
 
-def run(monkeypatch, capsys, *arguments):
-    """Exit code, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", "evaluate", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
 def summary(out):
     return json.loads((out / "summary.json").read_text())
 
@@ -60,10 +51,9 @@ def test_a_log_becomes_a_table_pictures_and_a_report(name, tmp_path, monkeypatch
     table, path, out = log(), tmp_path / name, tmp_path / "out"
     monkeypatch.setenv("COLUMNS", "200")
     table.to_csv(path, index=False) if name == "log.csv" else table.to_parquet(path)
-    code, printed, problem = run(
-        monkeypatch, capsys, path, "--columns", "state=ward", *QUICK, "--seed", "3", "--out", out
-    )
-    assert code == 0, problem
+    options = ("--columns", "state=ward", *QUICK, "--seed", "3", "--out", out)
+    assert run(monkeypatch, "evaluate", path, *options) == 0
+    printed = capsys.readouterr().out
     assert {file.name for file in out.iterdir()} == WRITTEN
     for words in ("episode: read from patient_id", "osirwis (welch, 0.05)", "report:", "mc: not"):
         assert words in printed
@@ -91,10 +81,9 @@ def test_missing_propensities_are_fitted_and_two_targets_compared(tmp_path, monk
         ]  # in another order than the log's ids
         np.savez(tmp_path / f"{name}.npz", table=table[[2, 0, 3, 1]], states=states)
     files = ("--target", tmp_path / "target.npz", "--compare", tmp_path / "other.npz")
-    code, printed, problem = run(
-        monkeypatch, capsys, path, "--columns", "state=ward", *files, *QUICK, "--out", out
-    )
-    assert code == 0, problem
+    options = ("--columns", "state=ward", *files, *QUICK, "--out", out)
+    assert run(monkeypatch, "evaluate", path, *options) == 0
+    printed = capsys.readouterr().out
     assert "The propensities were not logged but fitted by counts per state" in printed
     target, other = (pd.DataFrame(t, [f"<ward {s}>" for s in range(4)]) for t in (target, other))
     fit = oj.fit_behavior(oj.read_log(path, columns={"state": "ward"}, target=target))
@@ -157,8 +146,8 @@ def test_bad_input_is_one_line_and_writes_nothing(kind, tmp_path, monkeypatch, c
     change, arguments, problem = BAD[kind]
     path, out = tmp_path / "log.csv", tmp_path / "out"
     change(log(episodes=5)).to_csv(path, index=False)
-    code, _, said = run(monkeypatch, capsys, path, *arguments, "--out", out)
-    assert code == 2
+    assert run(monkeypatch, "evaluate", path, *arguments, "--out", out) == 2
+    said = capsys.readouterr().err
     assert said.startswith("osiris-jax: ")
     assert said.count("\n") == 1
     assert problem in said
@@ -169,14 +158,11 @@ def test_files_that_are_no_logs(tmp_path, monkeypatch, capsys):
     broken, out = tmp_path / "log.parquet", tmp_path / "out"
     broken.write_bytes(b"PAR1 and no more")
     for path in (broken, tmp_path / "nowhere.csv"):
-        code, printed, said = run(monkeypatch, capsys, path, "--out", out)
-        assert (code, printed, said.count("\n")) == (2, "", 1)
-        assert path.name in said
+        assert path.name in refusal(monkeypatch, capsys, "evaluate", path, "--out", out)
     log(episodes=3).to_csv(tmp_path / "log.csv")
     out.write_text("a file")
-    code, _, said = run(monkeypatch, capsys, tmp_path / "log.csv", "--out", out)
-    assert code == 2
-    assert "expected a folder" in said
+    line = refusal(monkeypatch, capsys, "evaluate", tmp_path / "log.csv", "--out", out)
+    assert "expected a folder" in line
     assert out.read_text() == "a file"
 
 
@@ -195,8 +181,10 @@ def test_columns_as_typed():
 
 
 def test_the_command_to_repeat(tmp_path):
-    assert Request(tmp_path).command == f"osiris-jax evaluate {tmp_path} --seed 0 --out runs/log"
-    asked = Request(
+    assert (
+        EvaluateLog(tmp_path).command == f"osiris-jax evaluate {tmp_path} --seed 0 --out runs/log"
+    )
+    asked = EvaluateLog(
         tmp_path / "a b.csv", alpha="auto", methods=("t", "bca"), return_bounds=(0.0, 1.0)
     )
     words = shlex.split(asked.command)

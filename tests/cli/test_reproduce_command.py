@@ -1,14 +1,15 @@
 """`osiris-jax reproduce` as users run it: files, digits, exact values, bad input."""
 
 import json
-import sys
 
 import pandas
 import pytest
+from running import refusal, run
 
 import osiris_jax as oj
-from osiris_jax import cli
-from osiris_jax.cli import pages, reproduce
+from osiris_jax.cli import pages, reproduction
+from osiris_jax.cli.reproduce import Reproduce
+from osiris_jax.core.faces import Table
 from osiris_jax.paper.numbers import TABLES
 from osiris_jax.paper.protocol import INDEPENDENT, PUBLISHED
 from osiris_jax.study.summary import COLUMNS
@@ -16,19 +17,17 @@ from osiris_jax.study.summary import COLUMNS
 TRIALS = 1000
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", "reproduce", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
+def reproduce(monkeypatch, *arguments):
+    return run(monkeypatch, "reproduce", *arguments)
 
 
 @pytest.fixture(scope="module")
 def table1(tmp_path_factory):
     """The folder of table 1 in Express under both protocols."""
     out = tmp_path_factory.mktemp("reproduced") / "table1"
+    options = ("--worlds", "express", "--trials", TRIALS, "--out", out)
     with pytest.MonkeyPatch.context() as patch:
-        assert run(patch, "table1", "--worlds", "express", "--trials", TRIALS, "--out", out) == 0
+        assert reproduce(patch, "table1", *options) == 0
     return out
 
 
@@ -85,7 +84,7 @@ def test_run_again_it_computes_nothing(table1, monkeypatch, capsys):
     monkeypatch.setattr("osiris_jax.study.engine.Engine.values", fail)
     before = (table1 / "summary.json").read_bytes()
     arguments = ("table1", "--worlds", "express", "--trials", TRIALS, "--out", table1)
-    assert run(monkeypatch, *arguments) == 0
+    assert reproduce(monkeypatch, *arguments) == 0
     assert (table1 / "summary.json").read_bytes() == before
     printed = capsys.readouterr().out
     assert f"express, published: {TRIALS} trials of 25, mean of the on-policy trials" in printed
@@ -93,13 +92,15 @@ def test_run_again_it_computes_nothing(table1, monkeypatch, capsys):
 
 
 def test_other_trials_in_the_same_folder_are_refused(table1, monkeypatch, capsys):
-    assert run(monkeypatch, "table1", "--worlds", "express", "--trials", 7, "--out", table1) == 2
+    options = ("--worlds", "express", "--trials", 7, "--out", table1)
+    assert reproduce(monkeypatch, "table1", *options) == 2
     assert "differs in trials" in capsys.readouterr().err
 
 
 def test_the_ablation_has_a_step_for_every_deviation(monkeypatch, tmp_path, capsys):
     out = tmp_path / "ablation"
-    assert run(monkeypatch, "ablation", "--worlds", "express", "--trials", 4, "--out", out) == 0
+    options = ("--worlds", "express", "--trials", 4, "--out", out)
+    assert reproduce(monkeypatch, "ablation", *options) == 0
     rows = rows_of(out)
     steps = list(dict.fromkeys(row["protocol"] for row in rows))
     assert steps[:2] == ["published", "independent seeds"]
@@ -112,7 +113,7 @@ def test_the_ablation_has_a_step_for_every_deviation(monkeypatch, tmp_path, caps
 def test_a_figure_is_written_under_each_protocol(monkeypatch, tmp_path, capsys):
     options = ("--worlds", "express", "--trials", 3, "--protocol", "both", "--out", tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    assert run(monkeypatch, "figS3", *options) == 0
+    assert reproduce(monkeypatch, "figS3", *options) == 0
     for name in ("figS3", "figS3-published"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
@@ -128,9 +129,9 @@ def test_a_figure_is_written_under_each_protocol(monkeypatch, tmp_path, capsys):
 
 
 def test_all_makes_a_page_that_shows_every_part(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(reproduce, "EVERYTHING", ("tableS2", "fig1", "figS2"))
+    monkeypatch.setattr(reproduction, "EVERYTHING", ("tableS2", "fig1", "figS2"))
     options = ("--worlds", "dilly-dallying", "--trials", 3, "--out", tmp_path)
-    assert run(monkeypatch, "all", *options) == 0
+    assert reproduce(monkeypatch, "all", *options) == 0
     page = (tmp_path / "index.html").read_text()
     for name in ("tableS2/tableS2.png", "tableS2/tableS2.tex", "fig1/fig1.png"):
         assert f'="{name}"' in page
@@ -141,7 +142,7 @@ def test_all_makes_a_page_that_shows_every_part(monkeypatch, tmp_path, capsys):
 
 
 def test_the_page_escapes_what_it_shows(tmp_path):
-    table = pages.Table("<b>caption</b>", ["<i>"], [["<script>"]])
+    table = Table("<b>caption</b>", ["<i>"], [["<script>"]])
     section = pages.Section("x", "<title>", [table], ["a & b"], [], [])
     pages.write_index("<page>", [section], tmp_path / "index.html")
     text = (tmp_path / "index.html").read_text()
@@ -151,8 +152,8 @@ def test_the_page_escapes_what_it_shows(tmp_path):
 
 
 def test_every_target_is_part_of_all():
-    assert set(reproduce.EVERYTHING) == set(reproduce.TARGETS)
-    assert set(reproduce.WORLDS) == set(reproduce.TARGETS)
+    assert set(reproduction.EVERYTHING) == set(reproduction.TARGETS)
+    assert set(reproduction.WORLDS) == set(reproduction.TARGETS)
 
 
 BAD = {
@@ -172,10 +173,7 @@ BAD = {
 def test_bad_input_is_one_line_and_nothing_is_written(monkeypatch, capsys, tmp_path, kind):
     arguments, problem = BAD[kind]
     out = tmp_path / "run"
-    assert run(monkeypatch, *arguments, "--out", out) == 2
-    printed = capsys.readouterr()
-    assert problem in printed.err
-    assert len(printed.err.strip().splitlines()) == 1
+    assert problem in refusal(monkeypatch, capsys, "reproduce", *arguments, "--out", out)
     assert not out.exists()
 
 
@@ -184,13 +182,13 @@ def test_lunar_lander_says_which_extra_it_needs(monkeypatch, capsys, tmp_path):
         raise ModuleNotFoundError('Lunar Lander needs ... pip install "osiris-jax[lunar]"')
 
     monkeypatch.setattr("osiris_jax.worlds.lunar_lander.require_extra", missing)
-    assert run(monkeypatch, "table1", "--worlds", "all", "--out", tmp_path / "run") == 2
-    assert "osiris-jax[lunar]" in capsys.readouterr().err
+    arguments = ("reproduce", "table1", "--worlds", "all", "--out", tmp_path / "run")
+    assert "osiris-jax[lunar]" in refusal(monkeypatch, capsys, *arguments)
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_usual():
-    request = reproduce.read_request("table1", "both", None, None, 0, None)
+    request = reproduction.checked(Reproduce("table1", "both"))
     assert request.worlds == ("dilly-dallying", "express", "cartpole")
     assert request.protocols == (PUBLISHED, INDEPENDENT)
     assert str(request.out) == "runs/table1"
@@ -205,7 +203,7 @@ def test_what_is_usual():
         ("cartpole", "published"): 50,
         ("cartpole", "independent"): 50,
     }
-    assert reproduce.read_request("fig3", None, None, None, 0, None).protocols == (INDEPENDENT,)
-    oracle = reproduce.read_request("tableS2", "independent", None, 30, 0, None)
+    assert reproduction.checked(Reproduce("fig3")).protocols == (INDEPENDENT,)
+    oracle = reproduction.checked(Reproduce("tableS2", "independent", trials=30))
     assert oracle.worlds == ("dilly-dallying", "express")
     assert oracle.trials_of("express", INDEPENDENT) == 30

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from running import refusal, run
 
 from osiris_jax import cli
-from osiris_jax.cli.study import read_memory, with_error
+from osiris_jax.cli.options import size_of_memory
+from osiris_jax.core.faces import with_error
 
 STUDY = [
     *("study", "--world", "express", "--trials", "40", "--sizes", "5,10", "--alphas", "0.1,1"),
@@ -116,13 +118,6 @@ def test_two_processes_over_loopback_give_the_same_values(whole, tmp_path):
     assert files(out) == files(whole[0])
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
-
-
 BAD = {
     "unknown world": (("--world", "mars"), "world: 'mars' is unknown"),
     "no world": ((), "world: missing"),
@@ -155,11 +150,7 @@ BAD = {
 def test_a_bad_study_is_one_line_and_nothing_is_written(monkeypatch, capsys, tmp_path, kind):
     arguments, problem = BAD[kind]
     out = tmp_path / "run"
-    assert run(monkeypatch, "study", *arguments, "--out", out) == 2
-    printed = capsys.readouterr()
-    assert problem in printed.err
-    assert len(printed.err.strip().splitlines()) == 1
-    assert not printed.out
+    assert problem in refusal(monkeypatch, capsys, "study", *arguments, "--out", out)
     assert not out.exists()
 
 
@@ -167,17 +158,15 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch, capsys, tmp_path)
     (tmp_path / "file").write_text("not a folder")
     out = tmp_path / "file" / "run"
     arguments = ("study", "--world", "express", "--trials", 4, "--sizes", 5, "--estimators", "is")
-    assert run(monkeypatch, *arguments, "--out", out) == 2
-    printed = capsys.readouterr()
-    assert f"{out}: cannot be used as a folder" in printed.err
-    assert len(printed.err.strip().splitlines()) == 1
+    line = refusal(monkeypatch, capsys, *arguments, "--out", out)
+    assert f"{out}: cannot be used as a folder" in line
 
 
 def test_a_misspelt_field_in_a_toml_file_is_named(monkeypatch, capsys, tmp_path):
     path = tmp_path / "study.toml"
     path.write_text('world = "express"\nalpha = [0.1]\n')
-    assert run(monkeypatch, "study", path, "--out", tmp_path / "run") == 2
-    assert "'alpha' is not a field; did you mean alphas?" in capsys.readouterr().err
+    line = refusal(monkeypatch, capsys, "study", path, "--out", tmp_path / "run")
+    assert "'alpha' is not a field; did you mean alphas?" in line
 
 
 def test_list_names_everything(monkeypatch, capsys):
@@ -188,10 +177,10 @@ def test_list_names_everything(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("512M", 2**29), ("2GB", 2**31), ("1.5k", 1536), ("700", 700), (None, None)]
+    ("text", "size"), [("512M", 2**29), ("2GB", 2**31), ("1.5k", 1536), ("700", 700)]
 )
 def test_sizes_of_memory(text, size):
-    assert read_memory(text) == size
+    assert size_of_memory("memory", text) == size
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from running import run
 
 import osiris_jax as oj
-from osiris_jax import cli
 from osiris_jax.core import terminal
 from osiris_jax.core.text import encodable, literal, one_line, printable
 
 ROOT = Path(__file__).parents[2]
 NASTY = "a\x1b[31m<b>_*x*_[y](z)`\u202e\r\n|"
 CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
-
-
-def run(monkeypatch, *arguments):
-    """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
 
 
 def test_controls_are_escaped_and_the_rest_is_kept():
@@ -127,7 +119,7 @@ def test_a_study_ends_well_on_an_ascii_terminal(tmp_path):
 SWALLOWS = """
 import sys, time
 from osiris_jax import cli
-import osiris_jax.cli.evaluate as command
+from osiris_jax.cli.evaluate import EvaluateLog
 
 def computes_in_a_callback(request):
     print("begun", flush=True)
@@ -137,7 +129,7 @@ def computes_in_a_callback(request):
         except KeyboardInterrupt:
             pass  # as JAX's callback for garbage collections does
 
-command.evaluate_log = computes_in_a_callback
+EvaluateLog.run = computes_in_a_callback
 sys.argv = ["osiris-jax", "evaluate", "log.csv"]
 cli.main()
 """

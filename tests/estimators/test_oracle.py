@@ -144,30 +144,30 @@ def test_osiris_by_lag_from_data_to_estimate(weighting, double):
     assert len(set(np.round(expected, 9))) == len(alphas)
 
 
-@pytest.mark.parametrize("test", ["welch", "smirnov"])
-@pytest.mark.parametrize("leave_one_out", [False, True])
-@pytest.mark.parametrize("weighting", ["to-go", "none"])
-def test_osiris_from_data_to_estimate(test, leave_one_out, weighting, double):
+@pytest.mark.parametrize(
+    ("name", "test", "leave_one_out", "weighting"),
+    [
+        ("is", "welch", False, "to-go"),
+        ("wis", "welch", False, "none"),
+        ("wis", "smirnov", True, "none"),
+        ("pdis", "welch", True, "none"),
+        ("pdis", "smirnov", False, "to-go"),
+        ("mis", "welch", True, "to-go"),
+    ],
+)
+def test_osiris_from_data_to_estimate(name, test, leave_one_out, weighting, double):
     """The whole way, p-values included, over a grid of levels."""
-    alphas = np.array([0.0, 0.05, 0.3, 0.5, 0.8, 1.0])
-    options = {"weighting": weighting}
+    alphas, options = np.array([0.0, 0.05, 0.3, 0.5, 0.8, 1.0]), {"weighting": weighting}
     data = random_data(7, 20, coarse=True)
     p = oracle.pvalues(data, NUM_STATES, test=test, **options)
     if leave_one_out:
         p = oracle.by_fold(oracle.pvalues, data, len(data), NUM_STATES, test=test, **options)
-    for name in ("is", "wis", "pdis", "mis"):
-        reference = oracle.ESTIMATORS[name]
-        expected = [reference(oracle.omit(data, oracle.keep_map(p, a))) for a in alphas]
-        actual = oj.estimate(
-            load(data),
-            f"osiris-{name}",
-            relevance=test,
-            alpha=alphas,
-            leave_one_out=leave_one_out,
-            **options,
-        )
-        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-13)
-        assert len(set(np.round(expected, 9))) > 2
+    reference = entries.of_estimator(name)
+    expected = [reference(oracle.omit(data, oracle.keep_map(p, a))) for a in alphas]
+    options |= {"relevance": test, "leave_one_out": leave_one_out}
+    actual = oj.estimate(load(data), f"osiris-{name}", alpha=alphas, **options)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-13)
+    assert len(set(np.round(expected, 9))) > 2
 
 
 @pytest.mark.parametrize("label", [x for x in VARIANTS if VARIANTS[x][0] != "incris"])

@@ -12,9 +12,10 @@ from jax import random
 from oracles import intervals as slow
 
 import osiris_jax as oj
+from osiris_jax.core.faces import aligned, number, plain, span
 from osiris_jax.evaluation.judge import decimal, graver
 from osiris_jax.evaluation.pictures import draw
-from osiris_jax.evaluation.result import HEADER, NOT_JUDGED, aligned, number, plain, span
+from osiris_jax.evaluation.result import HEADER, NOT_JUDGED
 from osiris_jax.inference.resampling import draw_rows
 from osiris_jax.inference.weights import CAREFUL, FINE, NO_TRUST, Verdict
 from osiris_jax.pipeline import selection

@@ -11,10 +11,11 @@ from browser import need_chromium, screenshot, visit
 from datasets import NUM_ACTIONS, NUM_STATES, random_data
 
 import osiris_jax as oj
+from osiris_jax.core.faces import number
 from osiris_jax.data import Log
 from osiris_jax.evaluation.pictures import draw
 from osiris_jax.evaluation.report import About, render, states_table, write_report
-from osiris_jax.evaluation.result import States, number
+from osiris_jax.evaluation.result import States
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 LABELS = (HOSTILE, "{{ 7 * 7 }}", "a & b", "</table>", "'quoted'")

@@ -15,7 +15,7 @@ from oracles import published as oracle_published
 
 import osiris_jax as oj
 from osiris_jax import plots
-from osiris_jax.paper import claims, drawing, figure_data, figures
+from osiris_jax.paper import claims, drawing, draws, figure_data, figures
 from osiris_jax.paper.relevance_data import (
     MeanRelevance,
     mean_relevance_by_dimension,
@@ -156,8 +156,8 @@ def test_chunks_hold_the_trials_of_a_study_whatever_their_length(monkeypatch):
     world = oj.make("dilly-dallying")
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(4), jnp.arange(5, dtype="uint32"))
     expected = oj.pad_to(world.rollout(keys, 3), world.horizon)
-    monkeypatch.setattr(figure_data, "CHUNK_CELLS", 2 * 3 * world.horizon)
-    found = list(figure_data.independent_data(4)(world, 3, 5))
+    monkeypatch.setattr(draws, "CHUNK_CELLS", 2 * 3 * world.horizon)
+    found = list(draws.independent_data(4)(world, 3, 5))
     assert [len(batch.mask) for batch in found] == [2, 2, 1]
     for name in ("mask", "state", "reward", "log_ratio"):
         whole = np.concatenate([getattr(batch, name) for batch in found])
@@ -308,7 +308,7 @@ def test_a_figure_over_sizes_from_a_study_is_that_from_its_data():
     drawn = figures.figure("figS2", trials=7, sizes=(5, 9), seed=3)
     assert "on-policy" in texts_of(drawn.figure)
     study = figure_data.consistency_study("express", 7, sizes=(5, 9))
-    keep, data = figure_data.keep_as_defined, figure_data.independent_data(3)
+    keep, data = figure_data.keep_as_defined, draws.independent_data(3)
     rows = figure_data.consistency_rows(study, data, truth_of(study), keep=keep, protocol="mine")
     expected = [row for row in drawn.rows if row["estimator"] == "osirwis"]
     assert len(rows) == len(expected) == 10

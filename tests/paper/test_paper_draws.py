@@ -14,10 +14,10 @@ from oracles import paper as oracle_paper
 from oracles import published as oracle_published
 
 import osiris_jax as oj
+from osiris_jax.core.random_streams import TARGET_STREAM
 from osiris_jax.models.descent import draw
 from osiris_jax.paper import network, published
 from osiris_jax.paper.draws import Draws, data_sets, legacy_rollout
-from osiris_jax.study.kernel import TARGET_STREAM
 
 GRIDWORLDS = ("dilly-dallying", "express")
 FIELDS = {"states": "state", "actions": "action", "rewards": "reward", "log_ratio": "log_ratio"}
@@ -54,8 +54,8 @@ def test_published_trials_overlap_in_all_but_one_trajectory(double):
     trials = draws.of(np.arange(6))
     stream = legacy_rollout(oj.make("express"), 30)
     for k in range(6):
-        np.testing.assert_array_equal(trials.batch.state[k], stream.state[k : k + 25])
-    np.testing.assert_array_equal(trials.batch.state[1:, :-1], trials.batch.state[:-1, 1:])
+        np.testing.assert_array_equal(trials.data.state[k], stream.state[k : k + 25])
+    np.testing.assert_array_equal(trials.data.state[1:, :-1], trials.data.state[:-1, 1:])
     np.testing.assert_array_equal(trials.on_policy[1:, :-1], trials.on_policy[:-1, 1:])
     assert draws.pool is not None
     assert len(draws.pool[1]) == 25 + 6 - 1
@@ -69,8 +69,8 @@ def test_independent_trials_are_those_of_a_study():
     for place, k in enumerate((7, 2)):
         key = random.fold_in(random.key(4), k)
         expected = oj.pad_to(world.rollout(key, 5), world.horizon)
-        np.testing.assert_array_equal(trials.batch.state[place], expected.state)
-        np.testing.assert_array_equal(trials.batch.log_ratio[place], expected.log_ratio)
+        np.testing.assert_array_equal(trials.data.state[place], expected.state)
+        np.testing.assert_array_equal(trials.data.log_ratio[place], expected.log_ratio)
         on_policy = world.returns(random.fold_in(key, TARGET_STREAM), 5).returns
         np.testing.assert_array_equal(trials.on_policy[place], on_policy)
 
@@ -79,8 +79,8 @@ def test_chunks_follow_one_another():
     parts = list(data_sets(oj.make("express"), 5, 7, overlapping=True, chunk_size=3))
     assert [len(part.on_policy) for part in parts] == [3, 3, 1]
     whole = Draws(oj.make("express"), 5, 7, overlapping=True).of(np.arange(7))
-    joined = np.concatenate([part.batch.state for part in parts])
-    np.testing.assert_array_equal(joined, whole.batch.state)
+    joined = np.concatenate([part.data.state for part in parts])
+    np.testing.assert_array_equal(joined, whole.data.state)
 
 
 def test_the_pool_of_another_world_follows_the_seed():
@@ -88,8 +88,8 @@ def test_the_pool_of_another_world_follows_the_seed():
     one, other = (
         Draws(world, 6, 4, overlapping=True, seed=seed).of(np.arange(4)) for seed in (0, 1)
     )
-    assert (one.batch.lengths != other.batch.lengths).any()
-    np.testing.assert_array_equal(one.batch.state[1:, :-1], one.batch.state[:-1, 1:])
+    assert (one.data.lengths != other.data.lengths).any()
+    np.testing.assert_array_equal(one.data.state[1:, :-1], one.data.state[:-1, 1:])
     assert len(np.unique(np.asarray(one.on_policy))) > 1
 
 

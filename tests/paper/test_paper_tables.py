@@ -20,8 +20,8 @@ from osiris_jax.paper.protocol import (
     Protocol,
     ablation,
 )
-from osiris_jax.paper.run import Engine, Reproduction, results_of, rows_together
-from osiris_jax.study.engine import Engine as StudyEngine
+from osiris_jax.paper.run import Reproduction, results_of, rows_together
+from osiris_jax.study.engine import Engine
 
 GRIDWORLDS = ("dilly-dallying", "express")
 FITTED = "nn-q"
@@ -140,9 +140,9 @@ def test_the_definitions_give_the_values_of_a_study(double):
         relevance=tuple(dict.fromkeys(c.relevance for c in columns if c.relevance)),
         weighting=INDEPENDENT.weighting,
     )
-    expected = StudyEngine(study).values(np.arange(6, dtype=np.uint32))
+    expected = Engine(study).values(np.arange(6, dtype=np.uint32))
     places = [study.cells().index(column.cell(8)) for column in columns]
-    found = Engine(plan).values(np.arange(6, dtype=np.uint32))
+    found = plan.values(np.arange(6, dtype=np.uint32))
     np.testing.assert_allclose(found, expected[:, places], rtol=1e-9, atol=1e-12)
 
 
@@ -173,11 +173,10 @@ def test_protocols_with_other_seeds_do_not_go_together():
 def test_a_network_is_fitted_to_every_data_set(double):
     columns = TABLES["tableS1"].columns[-3:]
     plan = Reproduction(oj.make("express"), (PUBLISHED,), columns, trials=2, size=6)
-    engine = Engine(plan)
-    values = engine.values(np.arange(2))
+    values = plan.values(np.arange(2))
     assert values.shape == (2, 3)
     assert np.isfinite(values).all()
-    again = values_of(engine.draws.of(np.arange(2)), None, plan.forms)
+    again = values_of(plan.draws.of(np.arange(2)), None, plan.forms)
     np.testing.assert_array_equal(again, values)
 
 
@@ -333,7 +332,6 @@ def test_values_do_not_depend_on_the_chunk():
     columns = (*TABLES["tableS2"].columns, Column("on-policy"))
     plan = Reproduction(oj.make("express"), (PUBLISHED,), columns, 4, 5)
     with jax.enable_x64(True):
-        engine = Engine(plan)
-        whole = engine.values(np.arange(4))
-        np.testing.assert_allclose(engine.values(np.array([2, 3, 0, 1])), whole[[2, 3, 0, 1]])
-    assert engine.bytes_per_trial() > 0
+        whole = plan.values(np.arange(4))
+        np.testing.assert_allclose(plan.values(np.array([2, 3, 0, 1])), whole[[2, 3, 0, 1]])
+    assert plan.bytes_per_trial() > 0

@@ -23,8 +23,8 @@ from oracles import entries
 
 import osiris_jax as oj
 from osiris_jax.core.options import keywords
+from osiris_jax.models.descent import draw
 from osiris_jax.models.layers import initial_params
-from osiris_jax.models.neural import draw
 
 # further options of a test, each case a compilation of its own
 CASES = {

@@ -9,10 +9,12 @@ import pytest
 from jax import random
 
 import osiris_jax as oj
-from osiris_jax.core import bits
+from osiris_jax.core.random_streams import uniforms
 from osiris_jax.data.policies import choose
-from osiris_jax.study.engine import Engine, _longest
-from osiris_jax.study.kernel import inputs_of, keys_of, of_data_set, recipe_of
+from osiris_jax.study import source
+from osiris_jax.study.engine import Engine
+from osiris_jax.study.kernel import estimates_of, of_data_set
+from osiris_jax.study.source import DataSets, keys_of
 from osiris_jax.worlds.tabular import passed_from
 
 ESTIMATORS = ("is", "wis", "phwis", "incris", "mis", "osiris", "osirwis")
@@ -35,8 +37,8 @@ def by_one_call(plan, trials):
     """All data sets in one vmapped call, at the length of the longest of all."""
     keys = keys_of(plan.seed, trials)
     batch = plan.world.rollout(keys, max(plan.sizes))
-    compute = partial(of_data_set, recipe_of(plan), inputs_of(plan))
-    return np.asarray(jax.jit(jax.vmap(partial(compute, on_policy=None)))(keys, batch))
+    compute = partial(of_data_set, estimates_of(plan))
+    return np.asarray(jax.jit(jax.vmap(compute))(DataSets(keys, batch, None)))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_every_data_set_is_in_one_group_that_holds_it(plan, lengths, monkeypatch
     monkeypatch.setattr("osiris_jax.study.engine.CELLS_IN_CACHE", 7 * 48 * 3)
     engine = Engine(plan)
     engine._lengths = lengths
-    longest = _longest(engine._simulated(plan.world, engine.workers[0], TRIALS))
+    longest = engine.source.draw(keys_of(plan.seed, TRIALS), engine.workers[0]).longest
     groups = list(engine._groups(longest))
     assert sorted(np.concatenate([members for members, _ in groups])) == TRIALS.tolist()
     for members, steps in groups:
@@ -97,7 +99,7 @@ def test_an_accelerator_takes_all_at_once(plan, values):
     engine = Engine(plan)
     engine.on_cpu = False
     engine._lengths = ()
-    longest = _longest(engine._simulated(plan.world, engine.workers[0], TRIALS))
+    longest = engine.source.draw(keys_of(plan.seed, TRIALS), engine.workers[0]).longest
     ((members, steps),) = engine._groups(longest)
     assert members.tolist() == TRIALS.tolist()
     assert longest.max() <= steps < plan.world.horizon
@@ -120,11 +122,52 @@ def test_few_trials_have_few_lengths(plan, lengths, monkeypatch):
     assert engine._lengths[-1] == plan.world.horizon
 
 
+@pytest.fixture(scope="module")
+def lingering():
+    """A state that is left with a chance of 1 in 20: no trajectory comes near the horizon."""
+    stay = [0.95, 0.05]
+    transition, reward = np.array([[stay, stay], np.eye(2)[[1, 1]]]), np.array([[1.0, -1], [0, 0]])
+    behavior, target = np.full((2, 2), 0.5), np.tile([0.6, 0.4], (2, 1))
+    return oj.TabularWorld(transition, reward, 0, behavior, target, horizon=600)
+
+
+def test_each_data_set_is_simulated_once(lingering, monkeypatch):
+    asked, simulated = [], []
+    simulate, steps_needed = source._simulate, lingering.steps_needed
+
+    def counted(leaves, keys, *settings):
+        simulated.append(len(keys))
+        return simulate(leaves, keys, *settings)
+
+    def told(keys, size):
+        asked.append(len(keys))
+        return steps_needed(keys, size)
+
+    monkeypatch.setattr("osiris_jax.study.engine.PILOT_TRIALS", 12)
+    monkeypatch.setattr(source, "_simulate", counted)
+    monkeypatch.setattr(lingering, "steps_needed", told)
+    engine = Engine(study(lingering, estimators=("wis", "osirwis")))
+    engine.workers = engine.workers[:1]
+    for part in (TRIALS[:12], TRIALS[12:]):
+        engine.values(part)
+    assert simulated == [12, 12]
+    assert asked == [source.ASKED_FOR_LENGTHS]
+
+
+def test_a_length_that_was_guessed_too_short_changes_nothing(lingering):
+    plan = study(lingering, estimators=("wis", "osirwis"))
+    expected = Engine(plan).values(TRIALS)
+    misled = Engine(plan)
+    misled.source.__dict__["steps_needed"] = 4
+    np.testing.assert_array_equal(misled.values(TRIALS), expected)
+    assert max(misled._lengths) == lingering.horizon
+
+
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 def test_random_numbers_are_those_of_jax(kind):
     keys = random.split(random.key(7, impl=kind), 5)
     blocks = jnp.asarray([0, 1, 2, 77, 2**20], jnp.int32)
-    found = jax.vmap(lambda key, block: bits.uniforms(key, block, 16))(keys, blocks)
+    found = jax.vmap(lambda key, block: uniforms(key, block, 16))(keys, blocks)
     expected = [
         random.uniform(random.fold_in(key, block), (16,), jnp.float32)
         for key, block in zip(keys, blocks, strict=True)

@@ -19,9 +19,10 @@ import pytest
 from jax import random
 
 import osiris_jax as oj
+from osiris_jax.core.faces import to_json
 from osiris_jax.core.files import is_abandoned, write_whole
 from osiris_jax.models.networks import QNetwork
-from osiris_jax.study import engine, plan, run, store, summary
+from osiris_jax.study import engine, experiment, run, store, summary
 from osiris_jax.worlds.lunar_lander import LunarLander
 
 ESTIMATORS = ("wis", "cwpdis:finished=drop", "on-policy", "osirwis", "osiris-pdis")
@@ -189,9 +190,7 @@ def test_undefined_trials_are_counted_and_left_out():
     assert (wis["nan_trials"], plain["nan_trials"]) == (undefined, 0)
     assert wis["mean"] == pytest.approx(trials[trials.estimator == "wis"].value.mean())
     assert any("undefined" in note and str(undefined) in note for note in result.notes)
-    assert json.loads(summary.to_json([{"mean": math.nan, "std": 1.0}])) == [
-        {"mean": None, "std": 1.0}
-    ]
+    assert json.loads(to_json([{"mean": math.nan, "std": 1.0}])) == [{"mean": None, "std": 1.0}]
 
 
 def test_chunks_change_values_by_rounding_alone(lean):
@@ -588,9 +587,9 @@ def test_a_world_that_is_played_feeds_the_same_engine():
 def test_the_rows_of_a_study_are_its_cells(study):
     cells = study.cells()
     assert len(set(cells)) == len(cells) == 2 * (3 + 2 * (2 * 2 + 2))
-    assert cells[0] == plan.Cell("wis", None, None, None, 5)
-    assert plan.Cell("osiris-pdis", "oracle", None, None, 9) in cells
-    assert plan.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells
+    assert cells[0] == experiment.Cell("wis", None, None, None, 5)
+    assert experiment.Cell("osiris-pdis", "oracle", None, None, 9) in cells
+    assert experiment.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells
 
 
 # Chosen levels, thresholds, Q-hat and omission by lag -------------------------------------------

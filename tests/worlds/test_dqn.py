@@ -1,5 +1,6 @@
 """The trainer: it learns what is known to be best, and does the same again for the same key."""
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -63,8 +64,7 @@ def test_runs_differ_and_the_same_key_gives_the_same_networks(snapshots):
     (again, *_) = dqn.train(
         random.split(random.key(0), 2), env, env.default_params, [0.5], SETTINGS
     )
-    for one, two in zip(jax.tree.leaves(snapshots[0].q), jax.tree.leaves(again.q), strict=True):
-        np.testing.assert_array_equal(one, two)
+    chex.assert_trees_all_equal(snapshots[0].q, again.q)
     kernel = np.asarray(snapshots[0].q.params["params"]["Dense_0"]["kernel"])
     assert (kernel[0] != kernel[1]).any()
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import chex
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from osiris_jax.batch import bucket_length
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.worlds import gymnasium_episodes, playing, processes
 from osiris_jax.worlds.dqn import Transition, td_loss
-from osiris_jax.worlds.dqn_gymnasium import train
+from osiris_jax.worlds.dqn_gymnasium import Settings, train
 from osiris_jax.worlds.lunar_lander import LunarLander, lunar_lander, require_extra
 
 HORIZON = 90
@@ -370,8 +371,7 @@ class OneState(gymnasium.Env):
 
 @pytest.mark.parametrize(("terminates", "values"), [(True, [0, 0, 1]), (False, [1, 1, 2])])
 def test_dqn_learns_the_values_of_one_state(terminates, values):
-    result = train(
-        lambda: OneState(terminates),
+    settings = Settings(
         hidden=(8,),
         steps=3_000,
         discount=0.5,
@@ -382,6 +382,7 @@ def test_dqn_learns_the_values_of_one_state(terminates, values):
         epsilon_steps=2_000,
         final_epsilon=0.3,
     )
+    result = train(lambda: OneState(terminates), settings)
     np.testing.assert_allclose(result.network(jnp.ones(1)), values, atol=0.1)
 
 
@@ -410,28 +411,23 @@ def test_dqn_bootstraps_with_the_frozen_network_at_the_action_of_the_other():
 
 
 def test_dqn_is_finite_and_the_same_for_the_same_seed():
+    settings = Settings(hidden=(8,), steps=400, warm_up=100, capacity=200, snapshot_every=150)
+    told = []
+
     def run(seed):
         return train(
             lambda: gymnasium.make("CartPole-v1"),
-            hidden=(8,),
-            steps=400,
+            settings,
             seed=seed,
-            warm_up=100,
-            capacity=200,
-            snapshot_every=150,
-            on_progress=lambda *episode: seen.append(episode),
+            on_progress=lambda *episode: told.append(episode),
         )
 
-    seen = []
     one = run(0)
-    assert seen == one.curve
+    assert told == one.curve
     again, other = run(0), run(1)
     assert [step for step, _ in one.snapshots] == [150, 300, 400]
     assert len(one.losses) == 75
     assert np.isfinite(one.losses).all()
     assert one.curve == again.curve != other.curve
-    for left, right in zip(
-        jax.tree.leaves(one.network.params), jax.tree.leaves(again.network.params), strict=True
-    ):
-        assert np.isfinite(left).all()
-        np.testing.assert_array_equal(left, right)
+    chex.assert_tree_all_finite(one.network.params)
+    chex.assert_trees_all_equal(one.network.params, again.network.params)

@@ -424,3 +424,17 @@ def test_a_rollout_is_cut_at_steps(cartpole):
     assert (batch.observation.shape, batch.num_states) == ((4, 24, 4), 256)
     np.testing.assert_array_equal(batch.reward, 1)
     assert np.all(np.abs(batch.observation[:, 0]) <= 0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("dilly-dallying", "787b1838b505867d"),
+        ("waiting-room", "539d1adc2fb3b42b"),
+        ("cartpole", "2f78e9ae45ce8e4b"),
+        ("lunar-lander", "dd17f297e3417194"),
+    ],
+)
+def test_identities_are_those_of_study_folders_written_before(name, digest):
+    """As of 0.1.0: a folder whose world has another digest cannot be resumed."""
+    assert make(name).identity() == digest

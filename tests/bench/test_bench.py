@@ -151,7 +151,7 @@ def test_an_exponent_needs_two_sizes():
 def row(name="wis", group="scaling", **fields):
     shape = fields.pop("shape", {"trajectories": 10, "steps": 5, "states": 3})
     given = {"compile_seconds": 1.0, "least": 0.5, "median": 0.6, "runs": 3} | fields
-    return suite.Row(group, name, shape, "float32", **given)
+    return suite.Timing(group, name, shape, "float32", **given)
 
 
 def test_rows_make_curves_whatever_their_order():

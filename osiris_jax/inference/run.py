@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ def _intervals(
     batch = of_shared_shape(batch, settings, relevance)
     key = settings["key"]
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
-    specs = specs_to_resample(batch, labels, relevance, settings | {"key": key})
+    specs = make_specs(batch, labels, relevance, settings | {"key": key})
     checks.refuse_idle({"resamples": sampling["resamples"], **bounds}, wanted, specs)
     shared = {"key": key, "discount": settings["discount"], "progress": progress}
     return with_intervals(batch, specs, wanted, **shared, **sampling, **bounds)
@@ -207,31 +207,6 @@ def check_numbers(confidence: Any, resamples: Any, memory: Any = MEMORY) -> None
             raise ValueError(f"{name}: expected a whole number, {least} or more, got {number!r}")
     if resamples > MOST_RESAMPLES:
         raise ValueError(f"resamples: expected at most {MOST_RESAMPLES}, got {resamples}")
-
-
-def specs_to_resample(
-    batch: TrajectoryBatch,
-    labels: Sequence[str],
-    relevance: str | None,
-    settings: Mapping[str, Any],
-) -> dict[str, Spec]:
-    """The specification of every estimator.
-
-    Raises:
-      ValueError: an option is given by trajectory, and would not follow resampled ones.
-    """
-    specs = make_specs(batch, labels, relevance, settings)
-    by_trajectory = [
-        name
-        for name, axes in (("q_steps", 1), ("keep", 2))
-        if settings.get(name) is not None and np.ndim(settings[name]) >= axes
-    ]
-    for spec in specs.values():
-        takers = [spec.for_estimator, spec.for_test]
-        for name in by_trajectory if spec.estimator.of_counts is None else ():
-            if any(taker is not None and name in taker.keywords for taker in takers):
-                raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
-    return specs
 
 
 def _check_spec(

@@ -1,11 +1,13 @@
 """Benchmarks: the harness by a fake clock, exponents, byte counts, rivals, and the whole suite."""
 
 import dataclasses
+import importlib
 import json
 import math
 import re
 import sys
 import types
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,7 @@ from osiris_jax.bench.roofline import Bandwidth
 
 SHAPE = (6, 5, 3)
 QUICK = Settings(quick=True)
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 TIMED = [name for name in (*oj.ESTIMATORS, *oj.RELEVANCE) if name != "oracle"]
 
 
@@ -430,3 +433,15 @@ def test_a_bad_command_is_one_line_and_nothing_is_written(
 def test_help_has_an_example(monkeypatch, capsys):
     assert run(monkeypatch, "bench", "--help") == 0
     assert "osiris-jax bench --only" in " ".join(capsys.readouterr().out.split())
+
+
+# --- scripts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in SCRIPTS.glob("*.py")))
+def test_scripts_find_what_they_import_and_are_listed(monkeypatch, script):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.setattr(sys, "argv", [script])
+    module = importlib.import_module(script)
+    assert module.__file__ == str(SCRIPTS / f"{script}.py")
+    assert f"`{script}.py`" in (SCRIPTS / "README.md").read_text()

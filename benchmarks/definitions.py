@@ -19,7 +19,7 @@ from osiris_jax.bench.kernels import MANY_ALPHAS, estimator, osirwis
 
 TRAJECTORIES, STEPS, STATES = 1000, 100, 25
 INCRIS_STEPS = 10
-(oracle,) = of_tests("oracle")
+(oracle,) = of_tests("oracles")
 
 
 def episodes(batch):
@@ -41,8 +41,8 @@ def main():
     short = jax.tree.map(lambda x: x[:, :INCRIS_STEPS], whole)
     cases = (
         (osirwis(MANY_ALPHAS), whole, osirwis_of_oracle),
-        (estimator("mis"), whole, oracle.mis),
-        (estimator("incris"), short, oracle.incris),
+        (estimator("mis"), whole, oracle.ESTIMATORS["mis"]),
+        (estimator("incris"), short, oracle.ESTIMATORS["incris"]),
     )
     print(f"osiris-jax {oj.__version__}, float32, {machine()}")
     for kernel, batch, slow in cases:

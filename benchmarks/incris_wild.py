@@ -19,7 +19,7 @@ from workbench import of_tests, options, timed
 import osiris_jax as oj
 from osiris_jax.estimators import incremental
 
-(wild,) = of_tests("oracle_wild")
+(wild,) = of_tests("oracles.incremental")
 
 
 @jax.jit

@@ -23,7 +23,7 @@ SIX = ("is", "wis", "pdis", "cwpdis", "osiris", "osirwis")
 EPISODES, STATES, ACTIONS = 20_000, 100, 4
 
 
-def options(text: str, argument: Mapping[str, Any] | None = None, **defaults: Any) -> Any:
+def options(text: str | None, argument: Mapping[str, Any] | None = None, **defaults: Any) -> Any:
     """What the command line says; the type of an option is that of its default.
 
     Args:
@@ -31,13 +31,16 @@ def options(text: str, argument: Mapping[str, Any] | None = None, **defaults: An
       argument: the one without a dash: its name and default, or a tuple of what it may be.
       **defaults: options; False is a switch, None a whole number that need not be given.
     """
-    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    kind: dict[str, Any]
     for name, value in (argument or {}).items():
-        kind = {"choices": value} if isinstance(value, tuple) else {"nargs": "?", "type": int}
-        parser.add_argument(name, **kind, default=value)
+        kind = {"choices": value} if isinstance(value, tuple) else {"nargs": "?", "default": value}
+        parser.add_argument(name, type=str if isinstance(value, tuple) else type(value), **kind)
     for name, value in defaults.items():
         kind = {"type": int if value is None else type(value), "default": value}
-        parser.add_argument(f"--{name}", **({"action": "store_true"} if value is False else kind))
+        if value is False:
+            kind = {"action": "store_true"}
+        parser.add_argument(f"--{name}", **kind)
     return parser.parse_args()
 
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from osiris_jax.core.files import write_whole
+from osiris_jax.core.pictures import (
+    BESIDE,
+    Row,
+    describe,
+    error_line,
+    legend,
+    over_sizes,
+    save_all,
+    shades,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from osiris_jax.worlds.gridworld import GridWorld
 
-Row = Mapping[str, Any]
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
 COLUMN, WIDE = 3.5, 7.0
 FLOORS = {"#": "#555555", ",": "#CFE0F0", "o": "#FFF2AA"}
@@ -28,36 +35,9 @@ EDGE: dict[str, Any] = {"edgecolor": "#BBBBBB", "linewidth": 0.5}
 DIRECTIONS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
 
 
-def as_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as "png" or "pdf", without the time of day."""
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}}[kind]
-    picture = io.BytesIO()
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(picture, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
-    return picture.getvalue()
-
-
-def in_both_forms(figure: Figure) -> dict[str, bytes]:
-    """The figure as PNG and as PDF, by the ending of their names."""
-    return {kind: as_bytes(figure, kind) for kind in ("png", "pdf")}
-
-
-def write(forms: Mapping[str, bytes], folder: str | Path, name: str) -> list[Path]:
-    """Writes the forms of one picture, each whole or not at all."""
-    return [
-        write_whole(Path(folder) / f"{name}.{kind}", lambda file, form=form: file.write(form))
-        for kind, form in forms.items()
-    ]
-
-
 def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Writes the figure as PNG and PDF, each whole or not at all."""
-    return write(in_both_forms(figure), folder, name)
-
-
-def save_all(figures: Mapping[str, Figure], folder: str | Path) -> list[Path]:
-    """Writes every figure under its name."""
-    return [path for name, figure in figures.items() for path in save(figure, folder, name)]
+    return save_all({name: figure}, folder)
 
 
 def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
@@ -67,47 +47,6 @@ def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list[
     for axis in axes:
         tidy(axis)
     return figure, axes
-
-
-def tidy(axis: Axes) -> None:
-    """Small numbers, and no lines where there is nothing to read."""
-    axis.tick_params(labelsize=7)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def describe(axis: Axes, x: str = "", y: str = "", title: str = "", title_size: int = 9) -> None:
-    """What an axis shows, in the sizes of letters that all pictures share."""
-    axis.set_xlabel(x, fontsize=8)
-    axis.set_ylabel(y, fontsize=8)
-    axis.set_title(title, fontsize=title_size)
-
-
-def legend(axis: Axes, size: int = 7, **place: Any) -> None:
-    """The legend without a frame."""
-    axis.legend(fontsize=size, frameon=False, **place)
-
-
-BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-
-
-def shades(number: int) -> Any:
-    """[number, 4] colours from dark to light."""
-    return matplotlib.colormaps["viridis"](np.linspace(0, 0.9, number))
-
-
-def over_sizes(axis: Axes, sizes: Sequence[int]) -> None:
-    """Data-set sizes along the axis, each with its own tick."""
-    axis.set_xscale("log")
-    axis.set_xticks(sizes, [str(size) for size in sizes])
-    axis.minorticks_off()
-
-
-def error_line(axis: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> None:
-    """A field of rows against another, with its standard errors."""
-    places, values, errors = ([row[field] for row in rows] for field in (x, y, f"{y}_se"))
-    axis.errorbar(
-        places, values, errors, **{"marker": "o", "ms": 3, "lw": 1, "capsize": 2, **style}
-    )
 
 
 def gridworld(worlds: Sequence[GridWorld], *, width: float = WIDE) -> Figure:

@@ -19,7 +19,7 @@ from osiris_jax.bench.roofline import fields_of, least_bytes
 ALPHAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 MANY_ALPHAS = tuple(round(0.05 * k, 2) for k in range(1, 21))
 ON_ONE_LOG = (*oj.ESTIMATORS, "osiris", "osirwis", "osiris-stepwise")
-BY_LAG = ("stepwise", "stepwise-dr", "osiris-stepwise")
+BY_LAG = (*(name for name, entry in oj.ESTIMATORS.items() if entry.by_lag), "osiris-stepwise")
 TESTS = ("welch", "smirnov", "effect", "nn-q")
 GRIDWORLD = "dilly-dallying"
 NUMPY, SCOPE_RL = "NumPy", "SCOPE-RL"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from osiris_jax.bench.report import number as number_text
 from osiris_jax.bench.scaling import AXES, Curve, curves
-from osiris_jax.bench.suite import Results, Row
+from osiris_jax.bench.suite import Results, Timing
 from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
 
 PALETTE = (BLUE, ORANGE, GREEN, RED, GREY, "#CC79A7")
@@ -34,14 +34,14 @@ def _colours(kinds: Iterable[str]) -> dict[str, str]:
     return dict(zip(dict.fromkeys(kinds), itertools.cycle(PALETTE), strict=False))
 
 
-def _list_rows(axis: Axes, rows: Sequence[Row], label: str) -> None:
+def _list_rows(axis: Axes, rows: Sequence[Timing], label: str) -> None:
     """A line for each row, the first on top, over a logarithmic axis."""
     axis.set_xscale("log")
     axis.set_yticks(range(len(rows)), [row.name for row in reversed(rows)], fontsize=7)
     axis.set_xlabel(label, fontsize=8)
 
 
-def ratios(rows: Sequence[Row]) -> Figure:
+def ratios(rows: Sequence[Timing]) -> Figure:
     """How many times longer each rival takes: right of 1 ours is faster, left of it slower."""
     figure, (axis,) = canvas(COLUMN + 1, 0.8 + 0.2 * len(rows))
     libraries = [(row.rival or "").split(",")[0] for row in rows]
@@ -87,7 +87,7 @@ def scaling(lines: Sequence[Curve]) -> Figure:
     return figure
 
 
-def roofline(rows: Sequence[Row], roof: float) -> Figure:
+def roofline(rows: Sequence[Timing], roof: float) -> Figure:
     """Bytes that had to be moved, per second, beside the measured bandwidth."""
     figure, (axis,) = canvas(COLUMN + 1, 0.8 + 0.16 * len(rows))
     for group, colour in _colours(row.group for row in rows).items():

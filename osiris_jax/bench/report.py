@@ -13,7 +13,7 @@ from osiris_jax.bench import scope_rl
 from osiris_jax.bench.kernels import GRIDWORLD
 from osiris_jax.bench.roofline import Bandwidth
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
-from osiris_jax.bench.suite import HAD_A_CORE, Results, Row
+from osiris_jax.bench.suite import HAD_A_CORE, Results, Timing
 from osiris_jax.core.faces import Table, markdown, plain
 from osiris_jax.core.files import write_text
 
@@ -38,14 +38,14 @@ def tables(results: Results, columns: Sequence[str] | None = None) -> list[Table
     return [*listed, bandwidth_table(results.bandwidth)]
 
 
-def by_group(results: Results) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
+def by_group(results: Results) -> dict[str, list[Timing]]:
+    groups: dict[str, list[Timing]] = {}
     for row in results.rows:
         groups.setdefault(row.group, []).append(row)
     return groups
 
 
-def cells(row: Row) -> dict[str, str]:
+def cells(row: Timing) -> dict[str, str]:
     """A row as text, by column; empty where there is nothing to say."""
     return {
         "case": row.name,

@@ -17,28 +17,12 @@ from jax import Array, lax
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.bench.harness import measure
-from osiris_jax.estimators import parse_name
+from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.relevance import RELEVANCE
 
 LOOPS = 4
 SCALE_ARRAYS, TRIAD_ARRAYS = 2, 3
-
-_REWARDS = ("reward", "mask")
-_RATIOS = (*_REWARDS, "log_ratio")
-_STATES = (*_RATIOS, "state")
-_FITTED = (*_REWARDS, "state", "action", "target_probs")
-READS = {
-    "mc": _REWARDS,
-    **dict.fromkeys(("is", "wis", "pdis", "cwpdis", "phwis", "incris", "rcis"), _RATIOS),
-    "mis": _STATES,
-    "dr": (*_FITTED, "log_ratio"),
-    "wdr": (*_FITTED, "log_ratio"),
-    "dm": _FITTED,
-    "stepwise": _RATIOS,
-    "stepwise-dr": (*_FITTED, "log_ratio"),
-    **dict.fromkeys(("welch", "smirnov", "effect"), _STATES),
-    "nn-q": ("reward", "mask", "state", "action"),
-}
-STUDIED = _STATES
+STUDIED = ("reward", "mask", "log_ratio", "state")
 
 
 class Bandwidth(NamedTuple):
@@ -91,11 +75,13 @@ def _triad(x: Array, y: Array) -> Array:
 
 def fields_of(name: str) -> tuple[str, ...]:
     """The arrays that a test or an estimator reads; one that omits also those of Welch's test."""
-    if name in READS:
-        return READS[name]
-    fields = READS[parse_name(name)[0]] + READS["welch"]
-    if "target_probs" in fields:
-        fields += ("behavior_probs",)
+    if name in RELEVANCE:
+        return RELEVANCE[name].reads
+    base, omits = parse_name(name)
+    fields = ESTIMATORS[base].reads
+    if omits:
+        of_ratios = ("behavior_probs",) if "target_probs" in fields else ()
+        fields = (*fields, *RELEVANCE["welch"].reads, *of_ratios)
     return tuple(dict.fromkeys(fields))
 
 

@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Timing:
     """What one case gave; seconds are wall-clock, and those of a rival for all of the case's work.
 
     Attributes:
@@ -91,11 +91,11 @@ class Results:
 
     machine: dict[str, Any]
     bandwidth: roofline.Bandwidth
-    rows: tuple[Row, ...]
+    rows: tuple[Timing, ...]
     quick: bool
 
     @property
-    def disagreements(self) -> list[Row]:
+    def disagreements(self) -> list[Timing]:
         return [row for row in self.rows if row.agrees is False]
 
 
@@ -116,7 +116,7 @@ def run(
     tell("bandwidth", 0, 1)
     bandwidth = roofline.bandwidth(settings.size(2**28, 2**22), runs=settings.runs)
     tell("bandwidth", 1, 1)
-    rows: list[Row] = []
+    rows: list[Timing] = []
     for group in wanted:
         with jax.enable_x64(settings.dtype == "float64"):
             cases = GROUPS[group](settings)
@@ -130,7 +130,7 @@ def run(
     return Results(facts, bandwidth, tuple(rows), settings.quick)
 
 
-def row_of(case: Case, settings: Settings, roof: float) -> Row:
+def row_of(case: Case, settings: Settings, roof: float) -> Timing:
     """The case measured where it belongs."""
     if case.place is not None:
         return alone(case, settings, roof)
@@ -138,13 +138,13 @@ def row_of(case: Case, settings: Settings, roof: float) -> Row:
         return measured(case, settings, roof)
 
 
-def measured(case: Case, settings: Settings, roof: float) -> Row:
+def measured(case: Case, settings: Settings, roof: float) -> Timing:
     """The case measured in this process, its rival after it."""
     work = case.make()
     budget = settings.budget if case.budget is None else case.budget
     ours = measure(work.function, runs=settings.runs, budget=budget)
     moved = None if work.moved is None else work.moved()
-    row = Row(
+    row = Timing(
         group=case.group,
         name=case.name,
         shape=case.shape,
@@ -163,7 +163,7 @@ def measured(case: Case, settings: Settings, roof: float) -> Row:
     return row if work.rival is None else beside(row, work.rival, settings)
 
 
-def beside(row: Row, rival: Rival, settings: Settings) -> Row:
+def beside(row: Timing, rival: Rival, settings: Settings) -> Timing:
     """The row with its rival's time, and the ratio if both give the same numbers."""
     theirs = rival.function()
     budget = min(settings.budget, RIVAL_BUDGET)
@@ -184,7 +184,7 @@ def beside(row: Row, rival: Rival, settings: Settings) -> Row:
     return dataclasses.replace(row, ratio=None, note=f"disagrees with {rival.name}: {said}")
 
 
-def alone(case: Case, settings: Settings, roof: float) -> Row:
+def alone(case: Case, settings: Settings, roof: float) -> Timing:
     """The case measured in a fresh process of its own.
 
     Raises:
@@ -197,4 +197,4 @@ def alone(case: Case, settings: Settings, roof: float) -> Row:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ValueError(f"{case.name}: its process ended with {done.returncode}: {last}")
-    return Row(**json.loads(done.stdout.splitlines()[-1]))
+    return Timing(**json.loads(done.stdout.splitlines()[-1]))

@@ -29,10 +29,10 @@ class Bench:
 
     def run(self) -> None:
         """Runs, prints, writes `bench.md`, `bench.json` and the pictures."""
-        from osiris_jax import plots
         from osiris_jax.bench import pictures, report
         from osiris_jax.bench.case import Settings
         from osiris_jax.bench.suite import run
+        from osiris_jax.core.pictures import save_all
 
         settings = Settings(**passed_on(self, Settings))
         if self.only is not None and not self.only:
@@ -44,6 +44,6 @@ class Bench:
         for line in report.findings(results):
             say("-", line)
         say("tables:", *report.write(results, self.out))
-        say("pictures:", *plots.save_all(pictures.draw(results), self.out))
+        say("pictures:", *save_all(pictures.draw(results), self.out))
         if results.disagreements:
             raise typer.Exit(1)

@@ -70,7 +70,7 @@ class EvaluateLog:
         """Reads, evaluates, and only then writes; prints the guesses, the table, the verdicts."""
         from jax import random
 
-        from osiris_jax import plots
+        from osiris_jax.core.pictures import in_both_forms, write
         from osiris_jax.evaluation import evaluate
         from osiris_jax.evaluation.pictures import draw
         from osiris_jax.evaluation.report import About, as_markdown, render
@@ -95,14 +95,14 @@ class EvaluateLog:
             compared=self.compared,
             command=self.command,
         )
-        pictures = {k: plots.in_both_forms(figure) for k, figure in draw(evaluation).items()}
+        pictures = {k: in_both_forms(figure) for k, figure in draw(evaluation).items()}
         page = render(evaluation, about, {name: forms["png"] for name, forms in pictures.items()})
         show(evaluation, self)
         summary = evaluation.summary() | {"command": self.command, "log": log_facts(ready)}
         out = self.out
         tables = [write_text(out / "summary.json", to_json(summary))]
         tables.append(write_text(out / "evaluation.md", as_markdown(evaluation, about)))
-        drawn = [path for k, forms in pictures.items() for path in plots.write(forms, out, k)]
+        drawn = [path for k, forms in pictures.items() for path in write(forms, out, k)]
         report = write_text(out / "report.html", page)
         say("tables:", *tables)
         say("pictures:", *drawn)

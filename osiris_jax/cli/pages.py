@@ -47,10 +47,10 @@ def print_section(section: Section) -> None:
 
 def write_results(out: Path, texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
     """Writes tables and pictures into a folder, and says where they are."""
-    from osiris_jax import plots
+    from osiris_jax.core.pictures import save_all
 
     say("tables:", *[write_text(out / name, text) for name, text in texts.items()])
-    say("pictures:", *plots.save_all(figures, out))
+    say("pictures:", *save_all(figures, out))
 
 
 def write_index(title: str, sections: Sequence[Section], path: Path) -> None:

@@ -54,8 +54,13 @@ def reference() -> str:
 
 def _estimators() -> list[str]:
     rows = [
-        [_code(name), _what(function), _listed(_needs_of_estimator(name)), _defaults(function)]
-        for name, function in ESTIMATORS.items()
+        [
+            _code(name),
+            _what(entry),
+            _listed(f for f in FIELDS if f in entry.reads),
+            _defaults(entry),
+        ]
+        for name, entry in ESTIMATORS.items()
     ]
     return [
         "## Estimators",
@@ -171,14 +176,6 @@ def _arguments(function: Callable) -> dict[str, str]:
     section = re.split(r"\n(?=\S)", after)[0]
     entries = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.M)
     return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _needs_of_estimator(name: str) -> list[str]:
-    def kernel(batch: TrajectoryBatch) -> Any:
-        return ESTIMATORS[name](batch, jnp.zeros_like(batch.reward))
-
-    ratios = ["log_ratio"] if ESTIMATORS[name].reads_ratios else []
-    return ratios + fields_needed(kernel)
 
 
 def _needs_of_test(name: str) -> list[str]:

@@ -113,9 +113,10 @@ def osiris_rows(world: TabularWorld, exact: Any) -> tuple[list[str], list[list[s
 
 def _draw(world: Any, lengths: Mapping[str, Any], out: Path) -> list[Path]:
     from osiris_jax import plots
+    from osiris_jax.core.pictures import save_all
     from osiris_jax.worlds.gridworld import GridWorld
 
     figures = {"lengths": plots.lengths(lengths, f"{world.name}: lengths")}
     if isinstance(world, GridWorld):
         figures["world"] = plots.gridworld([world])
-    return plots.save_all(figures, out)
+    return save_all(figures, out)

@@ -30,6 +30,7 @@ class TrainPolicy:
     def run(self) -> None:
         """Trains, selects, evaluates on fresh episodes, writes everything into one folder."""
         from osiris_jax import plots
+        from osiris_jax.core.pictures import save_all
         from osiris_jax.models.networks import save_network
         from osiris_jax.worlds import training
 
@@ -53,7 +54,7 @@ class TrainPolicy:
             "learning-curve": plots.learning_curve(trained.curve, f"{world}: learning", update),
             "lengths": plots.lengths(trained.lengths, f"{world}: lengths"),
         }
-        pictures = plots.save_all(figures, out)
+        pictures = save_all(figures, out)
         rows = []
         for policy in ("behavior", "target"):
             mean, error = (f"{facts[policy][name]:.1f}" for name in ("mean", "standard_error"))

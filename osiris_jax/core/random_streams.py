@@ -26,14 +26,14 @@ _HALF = 0xFFFF
 
 
 def integers_below(
-    key: Key[Array, ""], size: int, count: Integer[Array, ""] | int
+    key: Key[Array, ""], number: Integer[Array, ""] | int, size: int, count: Array | int
 ) -> Int[Array, " size"]:
-    """`size` of the integers below `count`, with replacement; consumes the key.
+    """`size` of the integers below `count`, with replacement, from the key's stream `number`.
 
     The upper word of a random word times `count`: nearer to uniform than a float32 could be, the
     same in every float type, and a third of the cost of `random.randint`.
     """
-    words = random.bits(key, (size,), jnp.uint32)
+    words = random.bits(random.fold_in(key, number), (size,), jnp.uint32)
     return _upper_product(words, jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
 
 

@@ -17,7 +17,7 @@ from osiris_jax.estimators.headroom import with_headroom
 ROW_BLOCK = 128
 
 
-class Choice(NamedTuple):
+class Cuts(NamedTuple):
     """For every reward t: the chosen cut, t - k, and the mean of B r_t there."""
 
     cut: Int[Array, " time"]
@@ -57,7 +57,7 @@ def incris(
 
 def choose_cuts(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, variance: str = "of-one"
-) -> Choice:
+) -> Cuts:
     """The cuts that `incris` makes; a discount multiplies all scores of a step alike."""
     if variance not in ("of-one", "of-mean"):
         raise ValueError(f'variance: {variance!r} is not one of "of-one", "of-mean"')
@@ -110,7 +110,7 @@ def _factors_are_safe(paths: _Paths) -> Bool[Array, ""]:
     return (spread + 2 * jnp.max(jnp.abs(log_reward)) < limit) & ~paths.zero.any()
 
 
-def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Bool[Array, ""]]:
+def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Cuts, Bool[Array, ""]]:
     """The cuts of all rewards, from two matrix products per block of rows; and if all are known.
 
     With u_j = 1 / rho_{1:j} and v_t = rho_{1:t} r_t, B r_t = u_j v_t, so that the means over
@@ -152,7 +152,7 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Choice, Boo
         # an error that overflows would admit every cut, and so would squares that vanish
         vanishing = (second < _least_square(score.dtype)) & (weighted[:, 0] != 0).any(1)[None]
         unknown = allowed & (vanishing | ~jnp.isfinite(rounding))
-        return Choice(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
+        return Cuts(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
     choice, known = blocked(rows, by_row)
@@ -176,8 +176,8 @@ def blocked(rows, by_row):
 
 
 def _redo_in_log_space(
-    choice: Choice, paths: _Paths, variance_share: float, needed: Bool[Array, ""]
-) -> Choice:
+    choice: Cuts, paths: _Paths, variance_share: float, needed: Bool[Array, ""]
+) -> Cuts:
     """Overwrites the choice by that of the log-space form where `needed`.
 
     A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
@@ -186,7 +186,7 @@ def _redo_in_log_space(
     def body(carry):
         t, choice = carry
         cut, mean = _choose_in_log_space(paths, t, variance_share)
-        return t + 1, Choice(choice.cut.at[t].set(cut), choice.mean.at[t].set(mean))
+        return t + 1, Cuts(choice.cut.at[t].set(cut), choice.mean.at[t].set(mean))
 
     def unfinished(carry):
         return needed & (carry[0] < len(choice.cut))

@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from osiris_jax.core.pictures import describe, legend, tidy
 from osiris_jax.evaluation.result import NOT_JUDGED, Curve, Evaluation
 from osiris_jax.inference.weights import CAREFUL, FINE, NO_TRUST
-from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas, describe, legend, tidy
+from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
 
 MARKS = {FINE: ("o", GREEN), CAREFUL: ("D", ORANGE), NO_TRUST: ("X", RED), NOT_JUDGED: ("s", GREY)}
 STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from osiris_jax import plots
 from osiris_jax.core.faces import Table, bullets, markdown, number, percent, plain, span
 from osiris_jax.core.files import write_text
+from osiris_jax.core.pictures import as_bytes
 from osiris_jax.core.text import literal, printable
 from osiris_jax.data import Log
 from osiris_jax.evaluation.pictures import draw
@@ -80,7 +80,7 @@ def render(
       pictures: name -> PNG, those of `draw` where they are drawn already.
     """
     if pictures is None:
-        pictures = {name: plots.as_bytes(drawn, "png") for name, drawn in draw(evaluation).items()}
+        pictures = {name: as_bytes(drawn, "png") for name, drawn in draw(evaluation).items()}
     return from_template("report.html", page(evaluation, about or About(), pictures))
 
 

@@ -24,10 +24,9 @@ from osiris_jax.inference.run import (
     Progress,
     check_numbers,
     of_shared_shape,
-    specs_to_resample,
     with_intervals,
 )
-from osiris_jax.pipeline.spec import Spec, check_batch
+from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
 BEHAVIOR = "behavior"
@@ -222,7 +221,7 @@ def _estimated(
 
 def _specs(batch: TrajectoryBatch, asked: Asked) -> dict[str, Spec]:
     settings = asked.level | asked.common | asked.options
-    return specs_to_resample(batch, asked.labels, asked.relevance, settings)
+    return make_specs(batch, asked.labels, asked.relevance, settings)
 
 
 def _differences(

@@ -24,10 +24,10 @@ def draw_rows(
     """
 
     def one(number: Integer[Array, ""]) -> Int[Array, " row"]:
-        own = random.fold_in(key, number)
         if num_trajectories >= 2**16:
+            own = random.fold_in(key, number)
             return random.randint(own, (num_trajectories,), 0, num_trajectories)
-        return integers_below(own, num_trajectories, num_trajectories)
+        return integers_below(key, number, num_trajectories, num_trajectories)
 
     return jax.vmap(one)(numbers)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax, random
+from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Key
 
 from osiris_jax.core.random_streams import integers_below
@@ -38,7 +38,7 @@ def descend(
 
     def step(carry: Any, number: Array) -> tuple[Any, Array]:
         params, state = carry
-        index = draw(key, number, minibatch, count)
+        index = integers_below(key, number, minibatch, count)
         loss, slope = jax.value_and_grad(loss_of)(params, index)
         change, state = optimizer.update(slope, state, params)
         return (optax.apply_updates(params, change), state), loss
@@ -55,10 +55,3 @@ def used_first(used: Bool[Array, " item"]) -> tuple[Int[Array, " item"], Int[Arr
 def all_finite(tree: Any) -> Bool[Array, ""]:
     """Whether every number in the tree is finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-
-
-def draw(
-    key: Key[Array, ""], number: Array | int, size: int, count: Int[Array, ""]
-) -> Int[Array, " size"]:
-    """The items of minibatch `number`, with replacement."""
-    return integers_below(random.fold_in(key, number), size, count)

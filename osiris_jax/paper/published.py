@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
-from osiris_jax.estimators.incremental import Choice, blocked, latest_best
+from osiris_jax.estimators.incremental import Cuts, blocked, latest_best
 from osiris_jax.relevance.samples import Visits, visits
 from osiris_jax.relevance.tests import smirnov_of_visits, welch_of_visits
 
@@ -32,7 +32,7 @@ def incris_published(
     return choose(batch, log_ratio).mean.sum()
 
 
-def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Choice:
+def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Cuts:
     """INCRIS whose kept ratios run to the *end* of the trajectory, not to the reward's step.
 
     A = rho_{1:t-k} as defined, but B = rho_{t-k+1:T}, so that k = 0 still weighs a reward by all
@@ -45,7 +45,7 @@ def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj 
     kept = jnp.exp(jnp.concatenate([after, start], axis=1))
     cut = jnp.arange(kept.shape[1])
 
-    def choose(inputs) -> Choice:
+    def choose(inputs) -> Cuts:
         reward_t, alive_t, t = inputs
         number = jnp.maximum(alive_t.sum(), 1)
 
@@ -59,14 +59,14 @@ def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj 
         rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * mean(value**2) * (1 + mean(omitted**2))
         tied = score <= score.min() * (1 + TIE_TOLERANCE) + rounding[0]
         latest = jnp.maximum(jnp.max(jnp.where(tied, cut, 0)), jnp.argmin(score))
-        return Choice(latest, mean(value)[0, latest])
+        return Cuts(latest, mean(value)[0, latest])
 
     reward = masked.fill(batch.mask, batch.reward)
     by_time = (reward.T, batch.mask.T, jnp.arange(1, kept.shape[1]))
     return lax.map(choose, by_time)
 
 
-def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Choice:
+def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Cuts:
     """`choose_cuts_published` from products of matrices: fast, but rounded more.
 
     A variance is found as the mean of squares less the square of the mean.
@@ -81,7 +81,7 @@ def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "tra
     full = _bounded_exp(masked.log_weights(log_ratio, batch.mask))[:, None] * reward
     cut = jnp.arange(kept.shape[1])[None]
 
-    def rows(inputs) -> Choice:
+    def rows(inputs) -> Cuts:
         alive, reward, full, time = inputs
         number = jnp.maximum(alive.sum(1), 1)[:, None]
         mean, square, mean_omitted = (
@@ -94,7 +94,7 @@ def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "tra
         score = jnp.where(cut <= time[:, None], score, jnp.inf)
         rounding = 64 * jnp.finfo(score.dtype).eps * square
         latest = latest_best(score, lambda best: best * (1 + TIE_TOLERANCE) + rounding)
-        return Choice(latest, jnp.take_along_axis(mean, latest[:, None], axis=1)[:, 0])
+        return Cuts(latest, jnp.take_along_axis(mean, latest[:, None], axis=1)[:, 0])
 
     alive = batch.mask.astype(reward.dtype)
     return blocked(rows, (alive.T, reward.T, full.T, jnp.arange(1, kept.shape[1])))

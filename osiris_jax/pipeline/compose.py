@@ -18,19 +18,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.pipeline import selection
-from osiris_jax.relevance import (
-    RELEVANCE,
-    AtSteps,
-    RelevanceTest,
-    above,
-    at_steps,
-    composite,
-    keep_steps,
-    log_weights_of_levels,
-    most_relevant,
-    omit,
-    relevant,
-)
+from osiris_jax.relevance import RELEVANCE, RelevanceTest, omission
 
 EstimatorLike = str | Callable[..., Any]
 
@@ -83,7 +71,9 @@ def gather(
 def map_at(evidence: Evidence, level) -> Any:
     """The map of what is kept at this level."""
     return (
-        above(evidence.value, level) if evidence.by_threshold else relevant(evidence.value, level)
+        omission.above(evidence.value, level)
+        if evidence.by_threshold
+        else omission.relevant(evidence.value, level)
     )
 
 
@@ -91,11 +81,11 @@ def steps_at(
     batch: TrajectoryBatch, evidence: Evidence, level, max_kept=None
 ) -> Bool[Array, "traj time"]:
     """The steps whose ratios are kept at this level."""
-    keep = keep_steps(map_at(evidence, level), batch)
+    keep = omission.keep_steps(map_at(evidence, level), batch)
     if max_kept is None:
         return keep
-    by_step = at_steps(evidence.value, batch)
-    return most_relevant(
+    by_step = omission.at_steps(evidence.value, batch)
+    return omission.most_relevant(
         keep & batch.mask, -by_step if evidence.by_threshold else by_step, max_kept
     )
 
@@ -104,7 +94,7 @@ def kept_ratios(
     batch: TrajectoryBatch, keep: Bool[Array, "traj time"]
 ) -> Float[Array, "traj time"]:
     """The log-ratios after omission at all steps that are not kept."""
-    return omit(batch.require("log_ratio", "omission"), keep)
+    return omission.omit(batch.require("log_ratio", "omission"), keep)
 
 
 def kept_weights(batch: TrajectoryBatch, keep: Bool[Array, "traj time"]) -> Float[Array, " traj"]:
@@ -120,7 +110,7 @@ def value_of(
 ) -> Float[Array, ""]:
     """The estimate after omission at all steps that are not kept."""
     entry = ESTIMATORS.entry(estimator)
-    return entry(composite(batch, keep), kept_ratios(batch, keep), **options)
+    return entry(omission.composite(batch, keep), kept_ratios(batch, keep), **options)
 
 
 def plain_value(
@@ -191,8 +181,11 @@ def log_weights_at(
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.int32), evidence.value)
     # a loop, for XLA would compute a sum anew at every step of every trajectory
     omissions, _ = lax.scan(count, none, levels)
-    rising = log_weights_of_levels(
-        batch.require("log_ratio", "omission"), batch.mask, at_steps(omissions, batch), len(levels)
+    rising = omission.log_weights_of_levels(
+        batch.require("log_ratio", "omission"),
+        batch.mask,
+        omission.at_steps(omissions, batch),
+        len(levels),
     )
     return jnp.zeros_like(rising).at[order].set(rising)
 
@@ -221,7 +214,7 @@ def choose(
     def values(batch: TrajectoryBatch, evidence: Evidence) -> Array:
         return values_at(batch, estimator, evidence, levels, max_kept=max_kept, **options)
 
-    by_state = not evidence.by_lag and not isinstance(evidence.value, AtSteps)
+    by_state = not evidence.by_lag and not isinstance(evidence.value, omission.AtSteps)
     maps = jax.vmap(lambda level: map_at(evidence, level))(levels) if by_state else None
     if maps is not None and maps.ndim == 3:
         maps = maps.mean(1, dtype=batch.dtype) > 0.5

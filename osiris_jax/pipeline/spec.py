@@ -269,7 +269,8 @@ def make_specs(
     """The specification of every estimator, which gets those options that it, or its test, has.
 
     Raises:
-      ValueError: names an option that none of them would use.
+      ValueError: names an option that none of them would use, or that is given by trajectory and
+        would not follow resampled ones.
     """
     compositions = {label: Composition.listed(label, relevance, settings) for label in labels}
     usual = {*OF_OMISSION, *_ALWAYS}
@@ -281,7 +282,15 @@ def make_specs(
     for label, one in compositions.items():
         own = {name: value for name, value in settings.items() if not one.why_idle(name, settings)}
         specs[label] = make_spec(batch, one, own)
+        _refuse_by_trajectory(one, own)
     return specs
+
+
+def _refuse_by_trajectory(composition: Composition, settings: Mapping[str, Any]) -> None:
+    for name, axes in (("q_steps", 1), ("keep", 2)):
+        given_by_row = settings.get(name) is not None and np.ndim(settings[name]) >= axes
+        if given_by_row and composition.estimator.of_counts is None:
+            raise ValueError(f"{name}: given by trajectory, which resamples would misplace")
 
 
 def _levels(composition: Composition, settings: Mapping[str, Any], dtype: Any) -> Array:

@@ -26,9 +26,9 @@ from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
 from osiris_jax.inference.forms import prepare, terms_of_parts, values_of_rows
 from osiris_jax.inference.methods import NEEDS
 from osiris_jax.inference.resampling import draw_rows, rows_without_groups
-from osiris_jax.inference.run import check_numbers, specs_to_resample
+from osiris_jax.inference.run import check_numbers
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
-from osiris_jax.pipeline.spec import Spec
+from osiris_jax.pipeline.spec import Spec, make_specs
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer, tabular_world
 from osiris_jax.study.chunks import Progress, by_size
@@ -189,7 +189,7 @@ class Coverage:
     def _specs(self, batch: TrajectoryBatch) -> dict[str, Spec]:
         names = ("alpha", "threshold", "discount", "weighting", "ddof")
         settings = {name: getattr(self, name) for name in names} | {"key": None}
-        return specs_to_resample(batch, self.estimators, self.relevance, settings | self.options)
+        return make_specs(batch, self.estimators, self.relevance, settings | self.options)
 
     @cached_property
     def bounds(self) -> Bounds:

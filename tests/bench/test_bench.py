@@ -1,11 +1,13 @@
 """Benchmarks: the harness by a fake clock, exponents, byte counts, rivals, and the whole suite."""
 
 import dataclasses
+import importlib
 import json
 import math
 import re
 import sys
 import types
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,8 @@ from osiris_jax.bench.roofline import Bandwidth
 
 SHAPE = (6, 5, 3)
 QUICK = Settings(quick=True)
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+TIMED = [name for name in (*oj.ESTIMATORS, *oj.RELEVANCE) if name != "oracle"]
 
 
 class Clock:
@@ -150,7 +154,7 @@ def test_an_exponent_needs_two_sizes():
 def row(name="wis", group="scaling", **fields):
     shape = fields.pop("shape", {"trajectories": 10, "steps": 5, "states": 3})
     given = {"compile_seconds": 1.0, "least": 0.5, "median": 0.6, "runs": 3} | fields
-    return suite.Row(group, name, shape, "float32", **given)
+    return suite.Timing(group, name, shape, "float32", **given)
 
 
 def test_rows_make_curves_whatever_their_order():
@@ -196,7 +200,7 @@ def bytes_of_arguments(function, batch):
     return total
 
 
-@pytest.mark.parametrize("name", [*roofline.READS, "osirwis", "osiris-mis", "osiris-dr"])
+@pytest.mark.parametrize("name", [*TIMED, "osirwis", "osiris-mis", "osiris-dr"])
 def test_bytes_are_those_of_the_arrays_that_the_compiler_keeps(name):
     batch = data.log(*SHAPE)
 
@@ -207,10 +211,6 @@ def test_bytes_are_those_of_the_arrays_that_the_compiler_keeps(name):
 
     expected = roofline.least_bytes(roofline.fields_of(name), batch, ())
     assert bytes_of_arguments(function, batch) == expected
-
-
-def test_every_estimator_and_test_has_its_bytes():
-    assert set(roofline.READS) == {*oj.ESTIMATORS, *oj.RELEVANCE} - {"oracle"}
 
 
 def test_bandwidth_counts_what_is_read_and_written(monkeypatch):
@@ -433,3 +433,15 @@ def test_a_bad_command_is_one_line_and_nothing_is_written(
 def test_help_has_an_example(monkeypatch, capsys):
     assert run(monkeypatch, "bench", "--help") == 0
     assert "osiris-jax bench --only" in " ".join(capsys.readouterr().out.split())
+
+
+# --- scripts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in SCRIPTS.glob("*.py")))
+def test_scripts_find_what_they_import_and_are_listed(monkeypatch, script):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.setattr(sys, "argv", [script])
+    module = importlib.import_module(script)
+    assert module.__file__ == str(SCRIPTS / f"{script}.py")
+    assert f"`{script}.py`" in (SCRIPTS / "README.md").read_text()

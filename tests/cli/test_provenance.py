@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from test_evaluate_command import QUICK, log, policies, run, summary
+from running import run
+from test_evaluate_command import QUICK, log, policies, summary
 from test_from_episodes import good
 
 import osiris_jax as oj
@@ -90,7 +91,8 @@ def test_a_policy_that_is_given_is_not_called_fitted():
 def test_the_command_fits_beside_a_target_prob_column(tmp_path, monkeypatch, capsys):
     path, out = tmp_path / "log.csv", tmp_path / "out"
     bare().to_csv(path, index=False)
-    code, printed, problem = run(monkeypatch, capsys, path, *QUICK, "--out", out)
+    code = run(monkeypatch, "evaluate", path, *QUICK, "--out", out)
+    printed, problem = capsys.readouterr()
     assert code == 0, problem
     value = oj.estimate(oj.fit_behavior(oj.read_log(path)).batch, "wis")
     found = summary(out)
@@ -107,13 +109,15 @@ def test_the_mean_return_needs_no_target(tmp_path, monkeypatch, capsys):
     table.to_csv(path, index=False)
     quick = ("--resamples", "20", "--methods", "percentile")
     arguments = (path, *quick, "--estimators", "mc", "--out", out)
-    code, _, problem = run(monkeypatch, capsys, *arguments)
+    code = run(monkeypatch, "evaluate", *arguments)
+    _, problem = capsys.readouterr()
     assert code == 0, problem
     returns = table.groupby("episode")["reward"].sum()
     assert summary(out)["rows"][0]["value"] == pytest.approx(returns.mean(), rel=1e-5)
     for others in ("mc,wis", "wis"):
         arguments = (path, *quick, "--estimators", others, "--out", tmp_path / "no")
-        code, _, problem = run(monkeypatch, capsys, *arguments)
+        code = run(monkeypatch, "evaluate", *arguments)
+        _, problem = capsys.readouterr()
         assert code == 2
         assert "says nothing of the policy to evaluate" in problem
         assert "--estimators mc needs none" in problem

@@ -10,7 +10,8 @@ from datasets import NUM_STATES, VARIANTS, load, poisoned, random_data
 import osiris_jax as oj
 from osiris_jax.core import masked
 from osiris_jax.core.options import default, keywords
-from osiris_jax.inference.run import Resampler, specs_to_resample
+from osiris_jax.inference.resampler import Resampler
+from osiris_jax.pipeline.spec import make_specs
 
 SIZE, SEED = 6, 4
 # `dm` has no ratios, and `stepwise-dr` never omits that of Q-hat
@@ -108,7 +109,7 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
     settings = {"alpha": default(0.5), "threshold": None, "discount": 0.9}
     settings |= {"weighting": default("none"), "ddof": default(1), "key": jax.random.key(0)}
     options = {"keep": np.arange(NUM_STATES) < NUM_STATES - 1} if relevance == "oracle" else {}
-    specs = specs_to_resample(batch, names, relevance, settings | options)
+    specs = make_specs(batch, names, relevance, settings | options)
     others = [i for i in range(SIZE) if i != row]
     rows = np.array([[*others, others[0]], np.arange(SIZE), [row] * SIZE])
     found = Resampler(batch, specs).values_of_rows(rows)

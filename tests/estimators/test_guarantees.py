@@ -81,7 +81,7 @@ def test_terms_are_within_their_stated_error(name, seed):
         action=np.zeros((number, steps), int),
         lengths=lengths,
     )
-    found = terms_of(batch, name, float(np.float32(discount)))
+    found = terms_of(batch, oj.ESTIMATORS[name], float(np.float32(discount)))
     exact = reward.astype(np.longdouble) * np.longdouble(discount) ** np.arange(steps)[None]
     ratio = np.where(mask, target / behavior, 1.0).astype(np.longdouble)
     weight = np.cumprod(ratio, 1) if name != "mc" else np.ones_like(ratio)

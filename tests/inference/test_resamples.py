@@ -23,9 +23,10 @@ import osiris_jax as oj
 from osiris_jax.core.options import default
 from osiris_jax.inference import welch
 from osiris_jax.inference.forms import welch_by_counts
+from osiris_jax.inference.resampler import Resampler
 from osiris_jax.inference.resampling import counts_of, draw_rows, rows_without_groups
-from osiris_jax.inference.run import Resampler, specs_to_resample
 from osiris_jax.pipeline.estimate import values_of
+from osiris_jax.pipeline.spec import make_specs
 
 SIZE, RESAMPLES, DISCOUNT, ALPHA = 7, 9, 0.9, 0.4
 BY_COUNTS = ("mc", "is", "wis", "pdis", "cwpdis", "phwis", "osiris-is", "osiris-wis")
@@ -37,7 +38,7 @@ SETTINGS |= {"weighting": default("none"), "ddof": default(1)}
 def engine(data, names, *, relevance=None, options=None, memory=2**29, **settings_):
     batch = load(data) if isinstance(data, list) else data
     given_ = SETTINGS | settings_ | (options or {})
-    return Resampler(batch, specs_to_resample(batch, names, relevance, given_), memory)
+    return Resampler(batch, make_specs(batch, names, relevance, given_), memory)
 
 
 def some_rows(seed, size, number=RESAMPLES):

@@ -14,7 +14,7 @@ from jax import random
 from oracles import networks as oracle_nnq
 
 import osiris_jax as oj
-from osiris_jax.models.descent import draw
+from osiris_jax.core.random_streams import integers_below
 from osiris_jax.models.layers import initial_params
 from osiris_jax.models.neural import fit_q, neural, q_table, q_values
 from osiris_jax.relevance.neural import nn_q, nn_q_fit, variation
@@ -80,7 +80,7 @@ def by_hand(key, data, options, *, discount, used=None):
     layers = initial_params(weights_key, widths, jnp.float64)
     seen = [traj for i, traj in enumerate(data) if used is None or used[i]]
     num_steps = jnp.asarray(sum(len(traj["rewards"]) for traj in seen))
-    drawn = [draw(draw_key, t, options["minibatch"], num_steps) for t in range(STEPS)]
+    drawn = [integers_below(draw_key, t, options["minibatch"], num_steps) for t in range(STEPS)]
     return oracle_nnq.fit(
         data,
         [(np.array(layer.kernel).T, np.array(layer.bias)) for layer in layers],
@@ -337,11 +337,13 @@ def test_draws_are_whole_numbers_below_the_count():
     for count in (1, 3, 1000, 65536, 10**6 + 3, 2**31 - 1):
         bits = random.bits(random.fold_in(random.key(1), 4), (50,), jnp.uint32)
         expected = [(int(x) * count) >> 32 for x in bits]
-        np.testing.assert_array_equal(draw(random.key(1), 4, 50, jnp.asarray(count)), expected)
+        np.testing.assert_array_equal(
+            integers_below(random.key(1), 4, 50, jnp.asarray(count)), expected
+        )
 
 
 def test_every_step_is_equally_likely():
-    counts = np.bincount(draw(random.key(0), 0, 70_000, jnp.asarray(7)), minlength=7)
+    counts = np.bincount(integers_below(random.key(0), 0, 70_000, jnp.asarray(7)), minlength=7)
     assert np.all(np.abs(counts - 10_000) < 5 * np.sqrt(10_000 * 6 / 7))
 
 

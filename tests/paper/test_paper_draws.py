@@ -14,8 +14,7 @@ from oracles import paper as oracle_paper
 from oracles import published as oracle_published
 
 import osiris_jax as oj
-from osiris_jax.core.random_streams import TARGET_STREAM
-from osiris_jax.models.descent import draw
+from osiris_jax.core.random_streams import TARGET_STREAM, integers_below
 from osiris_jax.paper import network, published
 from osiris_jax.paper.draws import Draws, legacy_rollout
 
@@ -172,7 +171,9 @@ def test_published_nn_q(double, with_observations):
         [e["observations"] if with_observations else e["states"][:, None] for e in data]
     ).astype(float)
     layers = network.first_layers(weights_key, (rows.shape[1], 32, 32, NUM_ACTIONS), jnp.float64)
-    minibatches = [np.asarray(draw(draw_key, t, 128, jnp.asarray(len(rows)))) for t in range(STEPS)]
+    minibatches = [
+        np.asarray(integers_below(draw_key, t, 128, jnp.asarray(len(rows)))) for t in range(STEPS)
+    ]
     start = [(np.array(layer.kernel).T, np.array(layer.bias)) for layer in layers]
     asked = rows if with_observations else np.arange(NUM_STATES, dtype=float)[:, None]
     expected = oracle_paper.nn_q(data, start, minibatches, rows, asked)

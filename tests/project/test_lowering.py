@@ -80,12 +80,13 @@ def test_products_are_in_full_precision(label):
 
 
 def test_products_of_a_bootstrap_are_in_full_precision():
-    from osiris_jax.inference.run import Resampler, specs_to_resample
+    from osiris_jax.inference.resampler import Resampler
+    from osiris_jax.pipeline.spec import make_specs
 
     batch = batch_of()
     settings = {"alpha": 0.5, "threshold": None, "discount": 0.9, "key": jax.random.key(0)}
     names = ["osirwis", "osiris", "wis", "is", "cwpdis", "pdis", "phwis", "mc"]
-    resampler = Resampler(batch, specs_to_resample(batch, names, None, settings))
+    resampler = Resampler(batch, make_specs(batch, names, None, settings))
     rows = jnp.zeros((3, 6), jnp.int32)
     from osiris_jax.inference.forms import values_of_rows
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -105,3 +106,13 @@ def test_every_entry_says_in_one_line_what_it_is(registry):
         first_line = function.__doc__.splitlines()[0]
         assert len(first_line) > 20, name
         assert first_line.endswith("."), name
+
+
+BREAKS = tomllib.loads((ROOT / "tests" / "breaks.toml").read_text())["breaks"]
+
+
+@pytest.mark.parametrize("one", BREAKS, ids=lambda one: one["room"])
+def test_a_break_can_be_made(one):
+    """`benchmarks/breaks.py` makes them, and sees whether their tests fail."""
+    assert (ROOT / one["file"]).read_text().count(one["old"]) == 1
+    assert (ROOT / one["test"].split()[0]).exists()

@@ -23,7 +23,7 @@ from oracles import entries
 
 import osiris_jax as oj
 from osiris_jax.core.options import keywords
-from osiris_jax.models.descent import draw
+from osiris_jax.core.random_streams import integers_below
 from osiris_jax.models.layers import initial_params
 
 # further options of a test, each case a compilation of its own
@@ -71,7 +71,9 @@ def first_weights_and_minibatches(data, options):
     weights_key, draw_key = random.split(random.key(0))
     layers = initial_params(weights_key, (NUM_STATES, options["hidden"], NUM_ACTIONS), "float64")
     steps = jnp.asarray(sum(len(traj["rewards"]) for traj in data))
-    drawn = [draw(draw_key, t, options["minibatch"], steps) for t in range(options["steps"])]
+    drawn = [
+        integers_below(draw_key, t, options["minibatch"], steps) for t in range(options["steps"])
+    ]
     return {
         "network": [(np.array(layer.kernel).T, np.array(layer.bias)) for layer in layers],
         "minibatches": [np.asarray(index) for index in drawn],

@@ -1,0 +1,167 @@
+"""The estimates of one data set and of its resamples, a piece that fits the memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.compiled import compiled
+from osiris_jax.core.random_streams import RESAMPLES_STREAM
+from osiris_jax.inference.exact import terms_of
+from osiris_jax.inference.forms import (
+    by_counts,
+    prepare,
+    terms_of_parts,
+    values_of_counts,
+    values_of_gathered,
+    values_of_rows,
+    welch_by_counts,
+)
+from osiris_jax.inference.methods import Sample
+from osiris_jax.inference.resampling import (
+    counts_by_number,
+    draw_rows,
+    num_groups,
+    pieces,
+    rows_without_groups,
+)
+from osiris_jax.inference.welch import SLOTS, Sizes, plan_sizes, trajectories_by_group
+from osiris_jax.pipeline.spec import Spec
+
+MEMORY = 2**29
+Progress = Callable[[str, int, int], None]
+
+
+class Resampler:
+    """The estimates of one data set and of its resamples."""
+
+    def __init__(self, batch: TrajectoryBatch, specs: dict[str, Spec], memory: int = MEMORY):
+        self.batch, self.specs, self.memory = batch, specs, memory
+        itemsize = batch.dtype.itemsize
+        fits = 2 * len(batch.reward) * batch.num_states * itemsize <= memory
+        self.sizes: Sizes | None = None
+        if fits and any(map(welch_by_counts, specs.values())):
+            by_group = trajectories_by_group(batch)[None]
+            self.sizes = plan_sizes(by_group, len(batch.reward), itemsize, memory)
+        self.prepared = _prepare(batch, specs, sizes=self.sizes)
+
+    @property
+    def by_counts(self) -> set[str]:
+        """The labels of those whose resamples are not gathered."""
+        return {label for label in self.prepared.parts if by_counts(self.specs[label])}
+
+    @property
+    def bytes_of_one(self) -> int:
+        """What one resample takes while it is computed, roughly."""
+        rows, steps = self.batch.mask.shape
+        blocks, columns, _ = self.sizes or Sizes(0, 0, 0)
+        items = 16 * rows + 16 * steps + 4 * SLOTS * blocks + 40 * columns
+        return self.batch.dtype.itemsize * (items + 20 * self.batch.num_states)
+
+    def values(
+        self, key: Array, resamples: int, leave_out: bool, progress: Progress | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Label -> [resample] estimates of data sets drawn, [group] of the data without each."""
+        number = len(self.batch.reward)
+        groups = num_groups(number) if leave_out else 0
+        parts, trusted = [], True
+        for numbers in self._pieces(resamples + groups):
+            counts = _counts(
+                key, numbers, np.uint32(resamples), number=number, dtype=self.batch.dtype
+            )
+            values, holds = _values_of_counts(self.batch, self.prepared, self.specs, counts)
+            parts.append(values)
+            trusted = trusted and bool(holds)
+            if progress is not None and resamples:
+                progress("resamples", min(int(numbers[-1]) + 1, resamples), resamples)
+        values = _joined(parts, resamples + groups) if parts else {}
+        gathered = {
+            label: spec
+            for label, spec in self.specs.items()
+            if label not in values or (not trusted and welch_by_counts(spec))
+        }
+        resampled = {label: x[:resamples] for label, x in values.items()}
+        left_out = {label: x[resamples:] for label, x in values.items()}
+        if gathered:
+            resampled |= self._gathered(gathered, self._drawn(key, resamples), resamples)
+            left_out |= self._gathered(gathered, self._left_out(leave_out), groups)
+        return resampled, left_out
+
+    def values_of_rows(self, rows: Any) -> dict[str, np.ndarray]:
+        """Label -> [resample] estimates of the trajectories in these rows."""
+        values = _values_of_rows(self.batch, self.prepared, self.specs, jnp.asarray(rows))
+        return {label: np.asarray(x, np.float64) for label, x in values.items()}
+
+    def _pieces(self, number: int) -> Iterator[np.ndarray]:
+        return pieces(number, self.bytes_of_one, self.memory) if number else iter(())
+
+    def _drawn(self, key: Array, resamples: int) -> Iterator[Array]:
+        for numbers in self._pieces(resamples):
+            yield _rows(key, numbers, number=len(self.batch.reward))
+
+    def _left_out(self, wanted: bool) -> Iterator[np.ndarray]:
+        for rows in rows_without_groups(len(self.batch.reward)) if wanted else ():
+            for numbers in self._pieces(len(rows)):
+                yield rows[numbers[numbers < len(rows)]]
+
+    def _gathered(
+        self, specs: dict[str, Spec], rows: Iterable[Any], number: int
+    ) -> dict[str, np.ndarray]:
+        parts = [_values_of_gathered(self.batch, specs, some) for some in rows]
+        return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
+
+    def sample(
+        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **known: Any
+    ) -> Sample:
+        """What the methods may look at."""
+        spec = self.specs[label]
+        own = self._terms(label) if with_terms else {}
+        return Sample(
+            estimator=spec.estimator.name,
+            value=np.asarray(self.prepared.values[label], np.float64),
+            resampled=resampled,
+            left_out=left_out,
+            rounding=float(jnp.finfo(self.batch.dtype).eps),
+            **own,
+            **known,
+        )
+
+    def _terms(self, label: str) -> dict[str, np.ndarray]:
+        """The terms of a mean: exact where the data alone make them, else as computed."""
+        spec, options = self.specs[label], self.specs[label].for_estimator.keywords
+        if spec.estimator.mean_of_terms and spec.test is None and options.get("clip") is None:
+            exact = terms_of(self.batch, spec.estimator, float(options["discount"]))
+            own = {"terms": exact.value, "weights": exact.weights}
+            return own | {"error": exact.error, "weight_error": exact.weight_error}
+        terms = _terms(spec, self.prepared.parts.get(label))
+        return {name: np.asarray(x, np.float64) for name, x in terms.items()}
+
+
+def _joined(parts: list[dict[str, Array]], number: int) -> dict[str, np.ndarray]:
+    return {
+        label: np.concatenate([np.asarray(part[label], np.float64) for part in parts])[:number]
+        for label in parts[0]
+    }
+
+
+_prepare = compiled(prepare, static_argnames="sizes")
+_values_of_counts = compiled(values_of_counts)
+_values_of_gathered = compiled(values_of_gathered)
+_values_of_rows = compiled(values_of_rows)
+_terms = compiled(terms_of_parts)
+
+
+@compiled(static_argnames="number")
+def _rows(key: Array, numbers: Array, *, number: int) -> Array:
+    return draw_rows(random.fold_in(key, RESAMPLES_STREAM), numbers, number)
+
+
+@compiled(static_argnames=("number", "dtype"))
+def _counts(key: Array, numbers: Array, resamples: Array, *, number: int, dtype: Any) -> Array:
+    own = random.fold_in(key, RESAMPLES_STREAM)
+    return counts_by_number(own, numbers, number, resamples, dtype)

@@ -25,11 +25,24 @@ VARIANTS |= {
     for name, function in oj.ESTIMATORS.items()
     if "clip" in keywords(function)
 }
+
+
+def another(default):
+    """Another value of a switch, or of a number."""
+    return not default if isinstance(default, bool) else 0.75 * default
+
+
+TRIED_ELSEWHERE = ("discount", "smoothing")
+VARIANTS |= {
+    f"{name}-{option}": (name, {option: another(default)})
+    for name, entry in oj.ESTIMATORS.items()
+    for option, default in ((k, p.default) for k, p in keywords(entry).items())
+    if isinstance(default, bool | float) and option not in TRIED_ELSEWHERE
+}
 VARIANTS |= {
     "cwpdis-drop": ("cwpdis", {"finished": "drop"}),
     "cwpdis-share": ("cwpdis", {"finished": "share"}),
     "incris-of-mean": ("incris", {"variance": "of-mean"}),
-    "stepwise-weighted": ("stepwise", {"weighted": True}),
 }
 
 

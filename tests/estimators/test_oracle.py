@@ -25,6 +25,7 @@ from oracles import entries
 from oracles import lagged as oracle_lagged
 
 import osiris_jax as oj
+from osiris_jax.core.options import keywords
 from osiris_jax.estimators.incremental import choose_cuts
 from osiris_jax.pipeline import compose
 
@@ -44,6 +45,15 @@ def expect(label, found, data, discount=0.9, *, rtol=1e-9, atol=1e-12):
 @pytest.mark.parametrize("name", oj.ESTIMATORS)
 def test_every_estimator_has_an_oracle(name):
     assert callable(entries.of_estimator(name))
+
+
+@pytest.mark.parametrize("name", oj.ESTIMATORS)
+def test_every_option_of_an_estimator_is_tried(name):
+    """Numbers and switches are by themselves; for each word there must be a variant."""
+    kinds = {option: type(p.default) for option, p in keywords(oj.ESTIMATORS[name]).items()}
+    words = {option for option, kind in kinds.items() if kind is str} - {"fit"}
+    tried = {option for of, options in VARIANTS.values() if of == name for option in options}
+    assert words <= tried, f"add a variant with another {words - tried} to tests/datasets.py"
 
 
 def test_what_to_write_for_an_entry_without_an_oracle_is_said():

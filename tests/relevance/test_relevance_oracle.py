@@ -103,13 +103,14 @@ def both(test, data, **options):
     return oj.relevance_pvalues(batch, test, **options), slow_evidence(test, data, **options)
 
 
-def test_every_switch_and_word_of_a_test_is_tried():
+@pytest.mark.parametrize("test", TESTS)
+def test_every_switch_and_word_of_a_test_is_tried(test):
     """But what selects inputs of a network, which has tests of its own."""
-    for test, function in oj.RELEVANCE.items():
-        kinds = {name: type(option.default) for name, option in keywords(function).items()}
-        switches = {name for name, kind in kinds.items() if kind in (bool, str)} - {"inputs"}
-        tried = {name for options in CASES.get(test, []) for name in options}
-        assert switches - tried <= ({"weighting"} if test == "nn-q" else set()), test
+    kinds = {name: type(p.default) for name, p in keywords(oj.RELEVANCE[test]).items()}
+    switches = {name for name, kind in kinds.items() if kind in (bool, str)} - {"inputs"}
+    tried = {name for options in CASES.get(test, []) for name in options}
+    missing = switches - tried - ({"weighting"} if test == "nn-q" else set())
+    assert not missing, f"add cases with other {missing} to CASES of tests/relevance/{__name__}.py"
 
 
 @pytest.mark.parametrize("test", TESTS)

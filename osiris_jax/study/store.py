@@ -243,7 +243,13 @@ def identity(experiment: Experiment, chunk_size: int) -> dict[str, Any]:
 
 def world_identity(study: Experiment) -> dict[str, str]:
     """A digest of the world's own arrays, so that two worlds of one name are told apart."""
-    return {"world_digest": study.world.identity()}
+    identity = getattr(study.world, "identity", None)
+    if identity is None:
+        raise ValueError(
+            "world: to keep a study in a folder it needs `identity()`, a text that tells it from "
+            "others; subclasses of GymnaxWorld and TabularWorld have it"
+        )
+    return {"world_digest": identity()}
 
 
 def versions() -> dict[str, str]:

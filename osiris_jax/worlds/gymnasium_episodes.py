@@ -5,9 +5,10 @@ It imports neither JAX nor the package, so that such a process starts at once an
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import os
-import pickle
 import sys
 import traceback
 import warnings
@@ -55,15 +56,18 @@ def q_values(weights: Weights, observation: np.ndarray) -> np.ndarray:
 
 def task_of(
     env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]
-) -> dict[str, Any]:
-    """The arguments of `play`, of which a process that has no such classes can make sense."""
+) -> dict[str, np.ndarray]:
+    """The arguments of `play` as arrays, the plain ones as JSON."""
     rules = {"env_id": env_id, "epsilon": epsilon, "horizon": horizon, "seeds": seeds}
-    return {**rules, "weights": tuple(weights)}
+    arrays = {f"weights_{number}": x for number, x in enumerate(weights.arrays())}
+    return {"rules": np.array(json.dumps(rules, default=int)), **arrays}
 
 
-def play_task(task: dict[str, Any]) -> Episodes:
+def play_task(task: dict[str, np.ndarray]) -> Episodes:
     """`play` with the arguments in a task."""
-    return play(**{**task, "weights": Weights(*task["weights"])})
+    scale, *others = (task[f"weights_{number}"] for number in range(len(task) - 1))
+    weights = Weights(scale, tuple(zip(others[::2], others[1::2], strict=True)))
+    return play(weights=weights, **json.loads(str(task["rules"])))
 
 
 def play(env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]) -> Episodes:
@@ -115,10 +119,26 @@ def _float32(array: Any) -> np.ndarray:
     return np.asarray(array, np.float32)
 
 
-def send(stream: IO[bytes], message: Any) -> None:
-    """Writes a message that `pickle.load` reads."""
-    pickle.dump(message, stream)
+def send(stream: IO[bytes], message: dict[str, np.ndarray]) -> None:
+    """Writes arrays: the size of an .npz, and the .npz."""
+    packed = io.BytesIO()
+    np.savez(packed, **message)  # pyright: ignore[reportArgumentType]
+    stream.write(packed.tell().to_bytes(8, "big") + packed.getvalue())
     stream.flush()
+
+
+def receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
+    """Reads what `send` wrote; nothing is unpickled.
+
+    Raises:
+      EOFError: the stream ended.
+    """
+    size = int.from_bytes(stream.read(8), "big")
+    packed = stream.read(size)
+    if not size or len(packed) < size:
+        raise EOFError
+    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def serve() -> None:
@@ -127,13 +147,13 @@ def serve() -> None:
     os.dup2(2, 1)  # what a library prints must not come between the answers
     while True:
         try:
-            task = pickle.load(sys.stdin.buffer)
+            task = receive(sys.stdin.buffer)
         except EOFError:
             return
         try:
             answer = play_task(task)
         except Exception:
-            answer = {"failure": traceback.format_exc()}
+            answer = {"failure": np.array(traceback.format_exc())}
         send(answers, answer)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from osiris_jax.worlds.gymnasium_episodes import Episodes, send
+from osiris_jax.worlds.gymnasium_episodes import Episodes, receive, send
 
 
 @contextlib.contextmanager
@@ -78,8 +77,8 @@ def _ask(worker: subprocess.Popen, task: Any) -> Episodes:
     assert worker.stdout is not None
     try:
         send(worker.stdin, task)
-        result = pickle.load(worker.stdout)
-    except (EOFError, OSError, pickle.UnpicklingError):
+        result = receive(worker.stdout)
+    except (EOFError, OSError):
         raise RuntimeError(f"a process ended by itself with code {worker.wait()}") from None
     if "failure" in result:
         raise RuntimeError(f"a task failed in its process:\n{result['failure']}")

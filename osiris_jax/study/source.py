@@ -106,7 +106,7 @@ class Simulated:
             probs=self.study.needs_probs,
             on_policy=self.study.is_on_policy,
         )
-        return _simulate(leaves, keys, self.study.discount, settings)
+        return _simulate(jax.device_put(leaves), keys, self.study.discount, settings)
 
     def pilot_lengths(self, drawn: list[DataSets]) -> np.ndarray:
         """[trial] the lengths by which a study decides to what it pads its data sets."""

@@ -290,6 +290,7 @@ def record(
 ) -> TrajectoryBatch:
     """`size` trajectories of at most `steps` steps for each key: a batch [trial, traj, time]."""
     leaves, shared = Shared.split((dynamics, decider))
+    leaves = jax.device_put(leaves)
     options = {"steps": steps, "lanes": lanes, "observations": observations, "probs": probs}
     return _record(leaves, keys, shared=shared, size=size, **options)
 
@@ -308,6 +309,7 @@ def outcomes(
 ) -> Outcomes:
     """Returns and lengths of what `record` would hold, [trial, traj], without holding it."""
     leaves, shared = Shared.split((dynamics, decider))
+    leaves = jax.device_put(leaves)
     options = {"steps": steps, "discount": discount, "lanes": lanes}
     return _outcomes(leaves, keys=keys, shared=shared, size=size, **options)
 

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import oracles as oracle
 import pytest
-from composed import OMITTING, plain, value
+from composed import OMITTING, omitted, plain
 from datasets import (
     MAX_STEPS,
     NUM_ACTIONS,
@@ -74,13 +74,17 @@ def test_tests_load_what_users_load(float_type):
 @every_label
 @settings(max_examples=50)
 @given(ragged_data(), DISCOUNTS, st.integers(0, 2**32 - 1), st.booleans())
-def test_estimators(label, data, discount, seed, all_kept):
-    """After omission by a random map of states, or by one that keeps all; NaN in the padding."""
+def test_estimators(label, data, discount, seed, omits):
+    """Plain and after omission by a random map of states; NaN in the padding."""
     name, _ = VARIANTS[label]
     by_state = label in OMITTING and not compose.is_by_lag(name)
-    keep = random_map(seed) if by_state and not all_kept else EVERYTHING
+    keep = random_map(seed) if by_state and omits else EVERYTHING
     with jax.enable_x64(True):
-        found = value(label, poisoned(load(data)), keep if by_state else "everything", discount)
+        batch = poisoned(load(data))
+        if by_state and omits:
+            found = omitted(label, batch, keep, discount)
+        else:
+            found = plain(label, batch, discount)
     scale = max(np.abs(e["rewards"]).max() for e in data)
     expect(label, found, oracle.omit(data, keep), discount, atol=1e-12 * scale)
 

@@ -1,14 +1,24 @@
-"""Shared by all tests: checked shapes and ranks, a compilation cache, both float types."""
+"""Shared by all tests: checked shapes and ranks, quick compilations, both float types.
+
+Four fifths of the time went into compiling, so XLA optimises nothing here. What a test starts in
+another process runs as users run it, and `OSIRIS_JAX_TESTS=optimised pytest` all of it.
+"""
 
 import math
 import os
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 CACHE = Path(tempfile.gettempdir()) / "osiris-jax-test-cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+
+UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+HURRIES = os.environ.get("OSIRIS_JAX_TESTS") != "optimised" and "XLA_FLAGS" not in os.environ
+if HURRIES and version("jaxlib").startswith("0.10."):  # XLA ends a process for words it forgot
+    os.environ["XLA_FLAGS"] = " ".join(f"--{flag}={value}" for flag, value in UNOPTIMISED.items())
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -20,6 +30,13 @@ CHECKED += ("models.neural", "models.layers", "relevance", "estimators", "pipeli
 CHECKED += ("models.descent",)
 CHECKED += ("inference.welch", "inference.forms", "inference.resampling", "paper")
 install_import_hook([f"osiris_jax.{name}" for name in CHECKED], "beartype.beartype")
+
+if HURRIES:
+    from osiris_jax.core import compiled
+
+    jax.devices()  # reads the flags, which are not for the processes that tests start
+    os.environ.pop("XLA_FLAGS", None)
+    compiled.HURRY |= UNOPTIMISED
 
 MOST_PIECES = 20_000  # of the 65,530 that Linux allows: a module may add thousands
 

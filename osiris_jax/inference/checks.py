@@ -143,7 +143,7 @@ def check_data(
         raise ValueError(f"weight_bound: the data have a weight of {heaviest:.6g}, above it")
 
 
-@compiled
+@compiled(quick=True)
 def _extremes(batch: TrajectoryBatch, discount: Array) -> dict[str, Any]:
     """Extremes of returns, of their parts of one sign, and of weights."""
     value = masked.returns(batch.reward, batch.mask, discount)

@@ -169,7 +169,7 @@ def omission_of(
     return omission, kept._replace(shares=np.asarray(kept.shares, np.float64))
 
 
-@compiled(static_argnames="resamples")
+@compiled(static_argnames="resamples", quick=True)
 def _omission(
     batch: TrajectoryBatch,
     spec: Spec,

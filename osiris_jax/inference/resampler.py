@@ -149,11 +149,11 @@ def _joined(parts: list[dict[str, Array]], number: int) -> dict[str, np.ndarray]
     }
 
 
-_prepare = compiled(prepare, static_argnames="sizes")
-_values_of_counts = compiled(values_of_counts)
-_values_of_gathered = compiled(values_of_gathered)
-_values_of_rows = compiled(values_of_rows)
-_terms = compiled(terms_of_parts)
+_prepare = compiled(prepare, static_argnames="sizes", quick=True)
+_values_of_counts = compiled(values_of_counts, quick=True)
+_values_of_gathered = compiled(values_of_gathered, quick=True)
+_values_of_rows = compiled(values_of_rows, quick=True)
+_terms = compiled(terms_of_parts, quick=True)
 
 
 @compiled(static_argnames="number")

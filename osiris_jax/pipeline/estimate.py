@@ -76,7 +76,7 @@ def estimate(
     return values_of(batch, make_spec(batch, composition, settings | options))
 
 
-@compiled
+@compiled(quick=True)
 def values_of(batch: TrajectoryBatch, spec: Spec) -> Array:
     """The estimate of a specification on a data set, which may be another than it was made for."""
     return spec.values(batch)
@@ -121,7 +121,7 @@ def choose_level(
     return choice_of(batch, make_spec(batch, composition, settings | options))
 
 
-@compiled
+@compiled(quick=True)
 def choice_of(batch: TrajectoryBatch, spec: Spec) -> selection.Choice:
     """The level that a specification's method chooses in this data set."""
     return spec.choice(batch)
@@ -164,7 +164,7 @@ def relevance_pvalues(
     return _pvalues(batch, bind(function, settings, batch.dtype), test=test)
 
 
-@compiled(static_argnames="test")
+@compiled(static_argnames="test", quick=True)
 def _pvalues(batch: TrajectoryBatch, for_test: Options, *, test: str) -> Any:
     return RELEVANCE[test](batch, **for_test.keywords)
 

@@ -51,8 +51,14 @@ settings.load_profile("quick")
 
 # begun last, one of these would keep a single worker busy while the others have nothing left
 SLOWEST_FIRST = (
-    *("test_contract", "test_resamples", "test_study", "test_notebooks", "test_many_logs"),
-    *("test_oracle", "test_paper_tables", "test_relevance_oracle", "test_relevance_contract"),
+    *("test_contract", "test_resamples", "test_study", "test_notebooks", "test_surface"),
+    *(
+        "test_many_logs",
+        "test_oracle",
+        "test_paper_tables",
+        "test_relevance_oracle",
+        "test_relevance_contract",
+    ),
     *("test_reproduce_command", "test_calibration", "test_engine", "test_doubly_robust"),
     *("test_study_command", "test_selection", "test_intervals", "test_bench", "test_fuzz"),
 )

@@ -1,6 +1,7 @@
 """The public surface, section by section, through what is public alone.
 
 python -m tests.surface.taking --write [section ...]    after a change that users shall notice
+python -m tests.surface.taking --into FOLDER [section ...]    elsewhere, to compare
 """
 
 import argparse
@@ -27,18 +28,21 @@ SECTIONS = {
 SECTIONS |= {f"command-{name}": partial(commands.taken, name) for name in commands.COMMANDS}
 
 
-def path_of(section):
+def path_of(section, folder=FOLDER):
     """Where a section is kept."""
-    return FOLDER / f"{section}.json"
+    return Path(folder) / f"{section}.json"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--write", action="store_const", dest="folder", const=FOLDER)
+    where.add_argument("--into", dest="folder")
     parser.add_argument("sections", nargs="*", metavar="section")
-    for section in parser.parse_args().sections or SECTIONS:
+    options = parser.parse_args()
+    for section in options.sections or SECTIONS:
         facts = SECTIONS[section]()
-        write(facts, path_of(section))
+        write(facts, path_of(section, options.folder))
         print(f"{section}: {len(facts)} facts")
 
 

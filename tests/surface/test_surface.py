@@ -1,14 +1,30 @@
 """What a user sees is what it was; see `taking.py` for how to take it anew."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from .plainly import differences, read
 from .taking import FOLDER, SECTIONS, path_of
 
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    """All sections as they are now, in a process of their own: as users run it, bit for bit."""
+    folder = tmp_path_factory.mktemp("surface")
+    command = [sys.executable, "-m", "tests.surface.taking", "--into", str(folder)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return folder
+
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_user_notices_nothing(section):
-    told = differences(read(path_of(section)), SECTIONS[section]())
+def test_a_user_notices_nothing(section, taken):
+    told = differences(read(path_of(section)), read(path_of(section, taken)))
     assert not told, "\n".join([f"{len(told)} differences", *told])
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from osiris_jax.core.labels import with_rest
 from osiris_jax.data.columns import suggest
 
 Say = Callable[[str], None]
@@ -84,8 +85,7 @@ def as_tuple(columns: str | tuple[str, ...]) -> tuple[str, ...]:
 
 def listed(names: Sequence[str]) -> str:
     """The names for a message, not all of very many."""
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return (", ".join(names[:MOST_LISTED]) or "none") + more
+    return with_rest(names[:MOST_LISTED], names) or "none"
 
 
 def _as_told(field: str, columns: Any, names: Sequence[str]) -> str | tuple[str, ...]:

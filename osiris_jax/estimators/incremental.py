@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import check_word
 from osiris_jax.estimators.headroom import with_headroom
 
 ROW_BLOCK = 128
@@ -59,8 +60,7 @@ def choose_cuts(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, variance: str = "of-one"
 ) -> Cuts:
     """The cuts that `incris` makes; a discount multiplies all scores of a step alike."""
-    if variance not in ("of-one", "of-mean"):
-        raise ValueError(f'variance: {variance!r} is not one of "of-one", "of-mean"')
+    check_word("variance", variance, ("of-one", "of-mean"))
     finite, zero = masked.split_zeros(log_ratio, batch.mask)
     paths = _Paths(
         log_weight=jnp.pad(masked.running_sum(finite), ((0, 0), (1, 0))),

@@ -52,19 +52,19 @@ class Omission:
 
     def warnings(self) -> list[str]:
         """What a reader of the estimate should know, in words; empty if nothing."""
-        found = []
+        texts = []
         low, high = self.interval
         if self.biased:
-            found.append(
+            texts.append(
                 f"the omission is biased: it changes the estimate by {-self.covariance:.3g} on "
                 f"average ({100 * self.confidence:g} % interval {-high:.3g} to {-low:.3g}); "
                 "keep more states, by a larger alpha"
             )
         if not np.isfinite([self.covariance, low, high]).all():
-            found.append("the ratios are too large to judge the bias of the omission")
+            texts.append("the ratios are too large to judge the bias of the omission")
         if self.share_kept == 0:
-            found.append("no ratio is kept: the estimate is the behaviour policy's value")
-        return found
+            texts.append("no ratio is kept: the estimate is the behaviour policy's value")
+        return texts
 
     def __str__(self) -> str:
         low, high = self.interval

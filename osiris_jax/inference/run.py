@@ -44,9 +44,9 @@ class Estimated:
     confidence: float
 
     def __str__(self) -> str:
-        shown = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.intervals.items()]
+        ends = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.intervals.items()]
         lost = f", {self.undefined} resamples undefined" if self.undefined else ""
-        return f"{self.estimator}: {self.value:.4g} ({'; '.join(shown)}{lost})"
+        return f"{self.estimator}: {self.value:.4g} ({'; '.join(ends)}{lost})"
 
     def __repr__(self) -> str:
         return f"Estimated({self})"
@@ -180,16 +180,16 @@ def of_shared_shape(
 
 
 def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:
-    found = {}
+    intervals = {}
     for name in methods:
         low, high = INTERVALS[name](sample, confidence)
-        found[name] = Interval(float(low), float(high))
+        intervals[name] = Interval(float(low), float(high))
     values = np.asarray(sample.resampled)
     defined = values[np.isfinite(values)]
     return Estimated(
         estimator=label,
         value=float(sample.value),
-        intervals=found,
+        intervals=intervals,
         standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
         resampled=values,
         undefined=int(np.isnan(values).sum()),

@@ -29,7 +29,7 @@ class Calibrate:
     trials: int = options.trials(1000)
     sizes: Integers = options.sizes()
     alphas: Numbers | None = option("Levels: 0.01,0.05,0.25.", usual="0.05")
-    thresholds: Numbers | None = option("Levels of effect and nn-q: 0.2,0.4.", usual="0.1,0.2,0.4")
+    thresholds: Numbers | None = options.thresholds(usual="0.1,0.2,0.4")
     tests: Words = option("welch,smirnov,effect,nn-q", ("welch", "smirnov", "effect"))
     weightings: Words = option("to-go,future,none", ("to-go", "future", "none"))
     variants: Words = option("all, or of: plain,first visit,leave one out", ("all",))

@@ -88,11 +88,7 @@ def load_log(
         path of a file for `load_policy`.
       behavior: the policy that made the log, likewise.
       epsilon, behavior_epsilon: of a target, or a behaviour policy, read from a Q-network.
-      num_states: number of state ids; by default the largest + 1, or as many as there are where
-        they are sparse.
-      num_actions: number of action ids; by default the policies' width, or likewise.
-      dtype: float32 or float64; by default JAX's.
-      bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
+      num_states, num_actions, dtype, bucket: as for `from_episodes`.
       say: called with a line of text for every guess.
 
     Raises:

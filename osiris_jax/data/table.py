@@ -46,11 +46,7 @@ def from_dataframe(
         episode's last row: the log ends though the episode had not). Other columns are ignored.
         States and actions are whole numbers or text, which is numbered in sorted order.
         Trajectories are numbered in the order in which their episodes first appear.
-      num_states: number of state ids; by default the largest + 1, or as many as there are where
-        they are sparse (see `TrajectoryBatch.state_labels`).
-      num_actions: number of action ids; by default the policies' width, or likewise.
-      dtype: float32 or float64; by default JAX's.
-      bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
+      num_states, num_actions, dtype, bucket: as for `from_episodes`.
 
     Raises:
       ValueError: names the column, the trajectory with its episode, and the step.

@@ -68,9 +68,7 @@ class Calibration:
     """How often tests call a state relevant, in independent data sets of a tabular world.
 
     Attributes:
-      world: a name in `oj.WORLDS`, or a `TabularWorld`.
-      trials: independent data sets.
-      sizes: numbers of trajectories.
+      world, trials, sizes: as for `Coverage`; the world is tabular.
       alphas: levels of the tests with p-values.
       thresholds: the same for tests in `THRESHOLDS`.
       tests: names of tests; "nn-q" fits a network to every data set.

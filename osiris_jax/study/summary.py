@@ -224,10 +224,10 @@ def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> 
         exact = study.world.exact(study.discount)
         for row in rows:
             if row["estimator"] in ("is", "pdis", "mc"):
-                moments = exact.moments(row["estimator"], n=row["size"])
+                true = exact.moments(row["estimator"], n=row["size"])
                 notes.append(
-                    f"exact for {_label(row)}: mean {moments.mean:.5g}, std {moments.std:.5g}, "
-                    f"RMSE {moments.rmse:.5g}"
+                    f"exact for {_label(row)}: mean {true.mean:.5g}, std {true.std:.5g}, "
+                    f"RMSE {true.rmse:.5g}"
                 )
     return notes
 

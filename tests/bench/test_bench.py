@@ -12,9 +12,9 @@ import numpy as np
 import oracles as oracle
 import pytest
 from datasets import NUM_STATES, random_data
+from running import refused, run
 
 import osiris_jax as oj
-from osiris_jax import cli
 from osiris_jax.bench import data, report, rivals, scope_rl, suite
 from osiris_jax.bench.case import Case, Place, Rival, Settings
 from osiris_jax.bench.harness import machine
@@ -159,14 +159,6 @@ def test_sizes_have_their_unit(value, text):
     assert report.size(value) == text
 
 
-def run(monkeypatch, *arguments):
-    """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
-
-
 def test_quick_runs_everything(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, "bench", "--quick", "--out", tmp_path) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -230,12 +222,7 @@ def test_a_process_that_fails_says_why():
 def test_a_bad_command_is_one_line_and_nothing_is_written(
     monkeypatch, capsys, tmp_path, arguments, problem
 ):
-    out = tmp_path / "out"
-    assert run(monkeypatch, "bench", *arguments, "--out", out) == 2
-    printed = capsys.readouterr()
-    assert problem in printed.err
-    assert len(printed.err.splitlines()) == 1
-    assert not out.exists()
+    assert problem in refused(monkeypatch, capsys, tmp_path / "out", "bench", *arguments)
 
 
 def test_help_has_an_example(monkeypatch, capsys):

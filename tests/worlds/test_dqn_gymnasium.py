@@ -33,17 +33,9 @@ class OneState(gymnasium.Env):
 
 @pytest.mark.parametrize(("terminates", "values"), [(True, [0, 0, 1]), (False, [1, 1, 2])])
 def test_dqn_learns_the_values_of_one_state(terminates, values):
-    settings = Settings(
-        hidden=(8,),
-        steps=3_000,
-        discount=0.5,
-        learning_rate=1e-2,
-        warm_up=50,
-        update_every=2,
-        refresh_every=50,
-        epsilon_steps=2_000,
-        final_epsilon=0.3,
-    )
+    pace = {"steps": 3_000, "warm_up": 50, "update_every": 2, "refresh_every": 50}
+    exploring = {"epsilon_steps": 2_000, "final_epsilon": 0.3}
+    settings = Settings(hidden=(8,), discount=0.5, learning_rate=1e-2, **pace, **exploring)
     result = train(lambda: OneState(terminates), settings)
     np.testing.assert_allclose(result.network(jnp.ones(1)), values, atol=0.1)
 

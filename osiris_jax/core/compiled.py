@@ -46,10 +46,10 @@ class Compiled:
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         before = self._cache_size()
-        found = self._jitted(*arguments, _registered=_registered(), **keywords)
+        result = self._jitted(*arguments, _registered=_registered(), **keywords)
         if self._cache_size() > before and programs() > MOST_PROGRAMS:
             release_all()
-        return found
+        return result
 
     def _cache_size(self) -> int:
         return self._jitted._cache_size()

@@ -155,8 +155,8 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Cuts, Bool[
         return Cuts(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
-    choice, known = blocked(rows, by_row)
-    return choice, known.all() & _factors_are_safe(paths)
+    choice, trusted = blocked(rows, by_row)
+    return choice, trusted.all() & _factors_are_safe(paths)
 
 
 def blocked(rows, by_row):

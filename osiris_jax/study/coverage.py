@@ -22,11 +22,10 @@ from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import parse_name
 from osiris_jax.inference import INTERVALS, Sample
-from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
+from osiris_jax.inference.checks import check_methods, check_numbers, refusal, refuse_idle
 from osiris_jax.inference.forms import prepare, terms_of_parts, values_of_rows
 from osiris_jax.inference.methods import NEEDS
 from osiris_jax.inference.resampling import draw_rows, rows_without_groups
-from osiris_jax.inference.run import check_numbers
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.pipeline.spec import Spec, make_specs
 from osiris_jax.study.checks import settle_data_sets, some_of, weighting

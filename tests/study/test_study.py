@@ -17,7 +17,7 @@ import numpy as np
 import pandas
 import pytest
 from jax import random
-from small_world import small_world
+from small_world import lean_study, small_study, small_world
 
 import osiris_jax as oj
 from osiris_jax.core.files import is_abandoned, write_whole
@@ -26,6 +26,16 @@ from osiris_jax.study import engine, store, summary
 from osiris_jax.worlds.lunar_lander import LunarLander
 
 OPTIONS = {"cwpdis:finished=drop": {"finished": "drop"}}
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small_study()
+
+
+@pytest.fixture(scope="module")
+def lean():
+    return lean_study()
 
 
 @pytest.fixture(scope="module")

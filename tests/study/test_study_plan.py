@@ -6,12 +6,22 @@ import jax
 import numpy as np
 import pytest
 from jax import random
-from small_world import small_world
+from small_world import lean_study, small_study, small_world
 
 import osiris_jax as oj
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.study import engine, experiment, run, store
 from osiris_jax.worlds.lunar_lander import LunarLander
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small_study()
+
+
+@pytest.fixture(scope="module")
+def lean():
+    return lean_study()
 
 
 def test_numbers_of_any_kind_are_the_same_study(lean):

@@ -14,17 +14,8 @@ from osiris_jax.study import engine, experiment, run, store
 from osiris_jax.worlds.lunar_lander import LunarLander
 
 
-@pytest.fixture(scope="module")
-def study():
-    return small_study()
-
-
-@pytest.fixture(scope="module")
-def lean():
-    return lean_study()
-
-
-def test_numbers_of_any_kind_are_the_same_study(lean):
+def test_numbers_of_any_kind_are_the_same_study():
+    lean = lean_study()
     plain = dataclasses.replace(lean, alphas=(0.1, 1.0))
     for alphas in ([0.1, 1], np.array([0.1, 1.0], np.float32), jax.numpy.array([0.1, 1.0])):
         other = dataclasses.replace(
@@ -34,7 +25,8 @@ def test_numbers_of_any_kind_are_the_same_study(lean):
         assert other.to_toml() == plain.to_toml()
 
 
-def test_worlds_that_differ_in_horizon_or_bins_are_told_apart(lean):
+def test_worlds_that_differ_in_horizon_or_bins_are_told_apart():
+    lean = lean_study()
     digests = {store.world_identity(lean)["world_digest"]}
     shorter = small_world()
     shorter.horizon = 5
@@ -47,7 +39,8 @@ def test_worlds_that_differ_in_horizon_or_bins_are_told_apart(lean):
     assert len(digests) == 4
 
 
-def test_chunks_fit_the_memory_that_is_given(study):
+def test_chunks_fit_the_memory_that_is_given():
+    study = small_study()
     computing = engine.Engine(study)
     one = computing.bytes_per_trial()
     assert run._chunk_size(study, computing, 7 * one, None) == 7
@@ -79,7 +72,7 @@ def test_a_cluster_is_joined_where_there_is_one(monkeypatch, variables, distribu
     assert calls == [()] * joins
 
 
-def test_toml_says_the_same_study(study, tmp_path):
+def test_toml_says_the_same_study(tmp_path):
     named = oj.Study(world="express", trials=7, alphas=(0.1, 1), relevance=("welch", "true"))
     path = tmp_path / "study.toml"
     path.write_text(named.to_toml())
@@ -183,7 +176,8 @@ def test_a_world_without_states_takes_what_needs_none():
     assert result.trials().value[2] == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_rows_of_a_study_are_its_cells(study):
+def test_the_rows_of_a_study_are_its_cells():
+    study = small_study()
     cells = study.cells()
     assert len(set(cells)) == len(cells) == 2 * (3 + 2 * (2 * 2 + 2))
     assert cells[0] == experiment.Cell("wis", None, None, None, 5)

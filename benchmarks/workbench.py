@@ -15,8 +15,9 @@ import jax
 import numpy as np
 import pandas as pd
 
-from osiris_jax.bench.harness import Measurement, cores, load
+from osiris_jax.bench.harness import Measurement, load
 from osiris_jax.bench.report import seconds
+from osiris_jax.core.machine import cores
 
 TESTS = Path(__file__).parent.parent / "tests"
 SIX = ("is", "wis", "pdis", "cwpdis", "osiris", "osirwis")

@@ -180,8 +180,8 @@ def _check_fields(batch: TrajectoryBatch) -> None:
         # the derivative by what is no real number has a type of its own
         if not isinstance(value, _ARRAYS) or value.dtype == jax.dtypes.float0:
             continue
-        found = "f" if jnp.issubdtype(value.dtype, jnp.floating) else value.dtype.kind
-        if found not in kind:
+        actual = "f" if jnp.issubdtype(value.dtype, jnp.floating) else value.dtype.kind
+        if actual not in kind:
             raise ValueError(f"{name}: expected {meaning}, got {value.dtype}")
         axes, last = value.shape, _WITH_AXIS.get(name)
         # axes in front are of data sets, and under `vmap` some fields may be the same in all

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from osiris_jax.core.faces import gap_label
 from osiris_jax.core.pictures import (
     BESIDE,
     Row,
@@ -221,7 +222,7 @@ def calibration(rows: Sequence[Row], title: str) -> Figure:
             wanted = (weighting, test, gap)
             line = [row for row in rows if (row["weighting"], row["test"], _gap(row)) == wanted]
             if line:
-                label = f"{test}, gap {_gap_label(gap)}"
+                label = f"{test}, gap {gap_label(*gap)}"
                 error_line(axis, line, level, "rate", color=colour, ls=style, label=label)
         if level == "alpha":
             levels = sorted({row["alpha"] for row in rows})
@@ -264,10 +265,3 @@ def coverage(rows: Sequence[Row], title: str) -> Figure:
 
 def _gap(row: Row) -> tuple[float, float]:
     return row["gap_above"], row["gap_up_to"]
-
-
-def _gap_label(gap: tuple[float, float]) -> str:
-    above, up_to = gap
-    if up_to <= 1e-6:
-        return "0"
-    return f"above {above:g}" if up_to == np.inf else f"to {up_to:g}"

@@ -20,6 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from osiris_jax.core.machine import cores
+
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy", "scipy", "scope-rl")
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
@@ -115,13 +117,6 @@ def peak_memory() -> int | None:
         return 1024 * int(text.split()[0])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def load() -> float | None:

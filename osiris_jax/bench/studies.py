@@ -12,9 +12,9 @@ import numpy as np
 import osiris_jax as oj
 from osiris_jax.bench import data, rivals
 from osiris_jax.bench.case import Case, Place, Rival, Settings, Work
-from osiris_jax.bench.harness import cores
 from osiris_jax.bench.kernels import ALPHAS, GRIDWORLD, NUMPY
 from osiris_jax.bench.roofline import STUDIED, bytes_of
+from osiris_jax.core.machine import cores
 from osiris_jax.core.options import default
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import ON_POLICY, Study

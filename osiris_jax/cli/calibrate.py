@@ -10,7 +10,7 @@ from typing import Any
 from osiris_jax.cli import options
 from osiris_jax.cli.options import Integers, Numbers, Seed, Words, option, passed_on
 from osiris_jax.cli.pages import write_results
-from osiris_jax.core.faces import level_of, markdown, rate, to_json
+from osiris_jax.core.faces import gap_label, level_of, markdown, rate, to_json
 from osiris_jax.core.files import check_folder
 from osiris_jax.core.terminal import print_table, stages
 
@@ -29,7 +29,7 @@ class Calibrate:
     trials: int = options.trials(1000)
     sizes: Integers = options.sizes()
     alphas: Numbers | None = option("Levels: 0.01,0.05,0.25.", usual="0.05")
-    thresholds: Numbers | None = option("Levels of effect and nn-q: 0.2,0.4.", usual="0.1,0.2,0.4")
+    thresholds: Numbers | None = options.thresholds(usual="0.1,0.2,0.4")
     tests: Words = option("welch,smirnov,effect,nn-q", ("welch", "smirnov", "effect"))
     weightings: Words = option("to-go,future,none", ("to-go", "future", "none"))
     variants: Words = option("all, or of: plain,first visit,leave one out", ("all",))
@@ -59,14 +59,5 @@ class Calibrate:
 def table_row(row: Mapping[str, Any]) -> list[str]:
     """A row as text, the rate in percent with its standard error."""
     words = [row["test"], row["weighting"], row["variant"], str(row["size"])]
-    share = rate(row["rate"], row["rate_se"])
-    return [*words, f"{level_of(row):g}", gap_label(row), str(row["tests"]), share]
-
-
-def gap_label(row: Mapping[str, Any]) -> str:
-    """The class of states: "0", "up to 0.1", "above 1"."""
-    if row["gap_up_to"] <= 1e-6:
-        return "0"
-    if row["gap_up_to"] == float("inf"):
-        return f"above {row['gap_above']:g}"
-    return f"up to {row['gap_up_to']:g}"
+    share, gap = rate(row["rate"], row["rate_se"]), gap_label(row["gap_above"], row["gap_up_to"])
+    return [*words, f"{level_of(row):g}", gap, str(row["tests"]), share]

@@ -132,8 +132,8 @@ def levels(name: str, text: str) -> tuple[float | str, ...]:
         try:
             return word if word in choices else float(word)
         except ValueError:
-            known = ", ".join(choices)
-            raise ValueError(f"{name}: expected numbers, or {known}, got {word!r}") from None
+            others = ", ".join(choices)
+            raise ValueError(f"{name}: expected numbers, or {others}, got {word!r}") from None
 
     return tuple(map(one, words(name, text)))
 
@@ -176,6 +176,7 @@ trials = partial(option, "Independent data sets.")
 sizes = partial(option, "Trajectories in a data set: 25,100.", (25, 100))
 relevance = partial(option, "Test of osir...: welch.", usual="welch")
 alpha = partial(option, "Level of relevance, or auto.", usual="0.05")
+thresholds = partial(option, "Levels of effect and nn-q: 0.2,0.4.")
 threshold = partial(option, "Level of effect and nn-q instead.")
 weighting = partial(option, "to-go, future or none.", usual="none")
 discount = partial(option, "In [0, 1].")

@@ -23,7 +23,7 @@ from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
 from osiris_jax.paper.pictures import rmse_dots
 from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
 from osiris_jax.paper.run import Result, rows, rows_together
-from osiris_jax.study.checks import MOST_TRIALS
+from osiris_jax.study.checks import MOST_TRIALS, integer
 from osiris_jax.worlds import make
 
 BOTH, ALL = "both", "all"
@@ -78,8 +78,8 @@ def checked(asked: Reproduce) -> Reproduction:
     if protocol not in (None, *PROTOCOLS, BOTH):
         choices = ", ".join((*PROTOCOLS, BOTH))
         raise ValueError(f"protocol: {protocol!r} is not one of {choices}")
-    if trials is not None and not 2 <= trials <= MOST_TRIALS:
-        raise ValueError(f"trials: expected an integer from 2 to {MOST_TRIALS}, got {trials}")
+    if trials is not None:
+        integer("trials", trials, 2, MOST_TRIALS)
     if protocol is None:
         protocol = INDEPENDENT.name if target in FIGURES else BOTH
     return Reproduction(

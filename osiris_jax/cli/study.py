@@ -36,7 +36,7 @@ class RunStudy:
     trials: int | None = options.trials()
     sizes: Integers | None = option("Trajectories in a data set: 25,50.")
     alphas: Levels | None = option("Levels of relevance: 0.05,0.1,1,auto.")
-    thresholds: Numbers | None = option("Levels of effect and nn-q: 0.2,0.4.")
+    thresholds: Numbers | None = options.thresholds()
     estimators: Words | None = option("is,wis,osirwis,cwpdis:finished=drop,on-policy")
     relevance: Words | None = option("welch,smirnov,welch:weighting=none,oracle,true")
     weighting: str | None = option("none, future or to-go.")

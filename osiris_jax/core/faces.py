@@ -63,6 +63,13 @@ def level_of(row: Mapping[str, Any]) -> Any:
     return row["alpha"] if row["threshold"] is None else row["threshold"]
 
 
+def gap_label(above: float, up_to: float) -> str:
+    """A class of states by their gap in Q: "0", "up to 0.1", "above 1"."""
+    if up_to <= 1e-6:
+        return "0"
+    return f"above {above:g}" if up_to == math.inf else f"up to {up_to:g}"
+
+
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """The table as Markdown, bars inside cells escaped."""
     rows = [header, ["---"] * len(header), *lines]

@@ -57,9 +57,9 @@ def is_abandoned(path: Path) -> bool:
 
     Of a process on this machine it is; of others, and of names without one, a day decides.
     """
-    found = _WRITER.search(path.name)
-    if found is not None and found["host"] == _host() and sys.platform != "win32":
-        return not _is_running(int(found["process"]))
+    writer = _WRITER.search(path.name)
+    if writer is not None and writer["host"] == _host() and sys.platform != "win32":
+        return not _is_running(int(writer["process"]))
     return time.time() - path.stat().st_mtime > LONGEST_WRITING
 
 
@@ -113,14 +113,14 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 check_unpacked(archive.zip, archive.files)
-                found = {name: archive[name] for name in archive.files}
+                arrays = {name: archive[name] for name in archive.files}
         except Exception as error:  # a damaged archive fails in many ways
             problem = one_line(f"{path}: not a readable .npz of plain arrays ({error})")
             raise ValueError(problem) from None
-    for name, array in found.items():
+    for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # what is not in NumPy's format is given as bytes
             raise ValueError(f"{path}: not a readable .npz of plain arrays ({name} is not one)")
-    return found
+    return arrays
 
 
 def check_unpacked(archive: Any, names: Sequence[str]) -> None:

@@ -70,15 +70,16 @@ def shown(labels: Sequence[Any], most: int = MOST_SHOWN, *, quoted: bool = False
     plain = [_plain(label) for label in labels[:most]]
     if quoted:
         plain = ["`" + label.replace("`", "'") + "`" for label in plain]
-    return _with_rest([f"{number} = {label}" for number, label in enumerate(plain)], labels)
+    return with_rest([f"{number} = {label}" for number, label in enumerate(plain)], labels)
 
 
 def listed(labels: Sequence[Any], most: int = MOST_SHOWN) -> str:
     """The labels alone, not all of very many."""
-    return _with_rest([_plain(label) for label in labels[:most]], labels) or "nothing"
+    return with_rest([_plain(label) for label in labels[:most]], labels) or "nothing"
 
 
-def _with_rest(first: list[str], labels: Sequence[Any]) -> str:
+def with_rest(first: Sequence[str], labels: Sequence[Any]) -> str:
+    """The first of the labels, already text, and how many more there are."""
     rest = len(labels) - len(first)
     return ", ".join(first) + (f" and {rest} more" if rest else "")
 

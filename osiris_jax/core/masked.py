@@ -221,8 +221,8 @@ def scaled_sum(
     shift = lax.stop_gradient(jnp.where(jnp.isfinite(shift), shift, 0))
     relative = jnp.exp(jnp.where(counts, log_weight - shift, 0))
     root = jnp.exp(shift / 2)
-    found = jnp.sum(jnp.where(counts, value * relative, 0)) * root * root
-    return jnp.where(jnp.isnan(log_weight).any(), jnp.nan, found)
+    value_sum = jnp.sum(jnp.where(counts, value * relative, 0)) * root * root
+    return jnp.where(jnp.isnan(log_weight).any(), jnp.nan, value_sum)
 
 
 def weighted_mean(

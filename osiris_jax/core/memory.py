@@ -9,7 +9,7 @@ from pathlib import Path
 
 VARIABLE = "OSIRIS_JAX_MEMORY"
 SHARE = 4  # one part of so many of what is free: kernels and resamples need room beside the data
-UNKNOWN = 4 * 2**30
+UNKNOWN = 16 * 2**30
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -22,8 +22,7 @@ def limit() -> int:
     chosen = os.environ.get(VARIABLE, "").strip()
     if chosen:
         return read_size(chosen, VARIABLE)
-    free = _free()
-    return UNKNOWN if free is None else free // SHARE
+    return free() // SHARE
 
 
 def read_size(text: str, name: str) -> int:
@@ -62,17 +61,17 @@ def in_words(size: int) -> str:
     return f"{size:.3g} TiB" if size < 1e5 else f"{size:.1e} TiB"
 
 
-def _free() -> int | None:
-    """Free memory in bytes: the machine's, or its container's where that is less; None: unknown."""
-    known = [size for size in (_of_machine(), _of_container()) if size is not None]
-    return min(known, default=None)
+def free() -> int:
+    """Free memory in bytes: the machine's, or its container's where that is less; or a guess."""
+    sizes = [size for size in (_of_machine(), _of_container()) if size is not None]
+    return min(sizes, default=UNKNOWN)
 
 
 def _of_machine() -> int | None:
     try:
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-        if found:
-            return int(found[1]) * 1024
+        entry = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+        if entry:
+            return int(entry[1]) * 1024
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError, AttributeError):  # not Linux, or not POSIX
         return None

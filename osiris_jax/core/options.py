@@ -93,11 +93,11 @@ def check_options(options: dict[str, Any], function: Callable) -> None:
 
 def refuse_unknown(options: dict[str, Any], users: list[Callable]) -> None:
     """Raises a ValueError for the first option that none of the kernels takes."""
-    known = sorted({name for function in users for name in keywords(function)})
+    taken = sorted({name for function in users for name in keywords(function)})
     for name in options:
-        if name not in known:
+        if name not in taken:
             places = " or ".join(f"`{function.__name__}`" for function in users)
-            raise ValueError(f"{name}: not an option of {places}; there are {', '.join(known)}")
+            raise ValueError(f"{name}: not an option of {places}; there are {', '.join(taken)}")
 
 
 def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:

@@ -49,8 +49,8 @@ def _flat(operation: Callable[..., Array], num_segments: int) -> Callable[..., A
     def of_many(number: int, batched: list[bool], value: Array, segment: Array):
         value, segment = _all_batched(number, batched, value, segment)
         items = value.reshape(-1, *value.shape[2:])
-        found = _flat(operation, number * num_segments)(items, _moved(segment, num_segments))
-        return found.reshape(number, num_segments, *found.shape[1:]), True
+        reduced = _flat(operation, number * num_segments)(items, _moved(segment, num_segments))
+        return reduced.reshape(number, num_segments, *reduced.shape[1:]), True
 
     return _differentiable(flat, plain)
 
@@ -65,8 +65,8 @@ def _flat_look_up(num_segments: int) -> Callable[..., Array]:
     @flat.def_vmap
     def of_many(number: int, batched: list[bool], table: Array, segment: Array):
         table, segment = _all_batched(number, batched, table, segment)
-        found = _flat_look_up(table.size)(table.ravel(), _moved(segment, num_segments))
-        return found.reshape(segment.shape), True
+        entries = _flat_look_up(table.size)(table.ravel(), _moved(segment, num_segments))
+        return entries.reshape(segment.shape), True
 
     return _differentiable(flat, plain)
 

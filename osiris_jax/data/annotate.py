@@ -181,16 +181,16 @@ def with_states(
     columns = Columns({}, mask.sum(1))
     columns.fail_where("discretiser", cell < 0, lambda i: f"cell {cell[i]} is negative")
     visited, label = np.unique(cell, return_inverse=True)
-    known = getattr(discretiser, "num_cells", int(visited[-1]) + 1)
+    num_cells = getattr(discretiser, "num_cells", int(visited[-1]) + 1)
     if not relabel:
         columns.fail_where(
             "discretiser",
-            cell >= min(known, LARGEST_ID + 1),
-            lambda i: f"cell {cell[i]} is beyond the {known} there are, or beyond 32 bits,",
+            cell >= min(num_cells, LARGEST_ID + 1),
+            lambda i: f"cell {cell[i]} is beyond the {num_cells} there are, or beyond 32 bits,",
         )
     gapless = np.array_equal(visited, np.arange(len(visited)))
     return batch.replace(
         state=to_cells(label.reshape(-1) if relabel else cell, mask, np.int32),
-        num_states=len(visited) if relabel else int(known),
+        num_states=len(visited) if relabel else int(num_cells),
         state_labels=tuple(visited.tolist()) if relabel and not gapless else None,
     )

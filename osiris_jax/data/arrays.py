@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,18 @@ def from_arrays(
     given = {"reward": reward, "action": action, **fields}
     refuse_traced("from_arrays", **given, mask=mask, lengths=lengths)
     arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
+    shape = _common_shape(arrays)
+    real = _check_mask(shape, mask, lengths)
+    row_lengths = real.sum(1)
+    flat = {
+        name: array[real] if array.ndim > 1 else np.repeat(array, row_lengths)
+        for name, array in arrays.items()
+    }
+    sizes = {"num_states": num_states, "num_actions": num_actions, "num_steps": shape[1]}
+    return to_batch(Columns(flat, row_lengths), **sizes, dtype=dtype)
+
+
+def _common_shape(arrays: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     shape = arrays["reward"].shape
     if len(shape) != 2:
         raise ValueError(f"reward: expected axes [traj, time], got shape {shape}")
@@ -78,14 +90,7 @@ def from_arrays(
                 f"{name}: shape {array.shape} does not fit reward's {shape}"
                 + (" and one more axis" if axes == 3 else "")
             )
-    real = _check_mask(shape, mask, lengths)
-    row_lengths = real.sum(1)
-    flat = {
-        name: array[real] if array.ndim > 1 else np.repeat(array, row_lengths)
-        for name, array in arrays.items()
-    }
-    sizes = {"num_states": num_states, "num_actions": num_actions, "num_steps": shape[1]}
-    return to_batch(Columns(flat, row_lengths), **sizes, dtype=dtype)
+    return shape
 
 
 def _array(name: str, value: Any) -> np.ndarray:

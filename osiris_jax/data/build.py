@@ -75,9 +75,9 @@ def _padded(
     steps: int,
 ) -> TrajectoryBatch:
     assert action.column is not None, "its presence has been checked"
-    known = {**checked, "action": action.column}
-    behavior = logged_log_prob(columns, known, "behavior")
-    target = logged_log_prob(columns, known, "target")
+    with_action = {**checked, "action": action.column}
+    behavior = logged_log_prob(columns, with_action, "behavior")
+    target = logged_log_prob(columns, with_action, "target")
     log_ratio = checked.get("log_ratio")
     if log_ratio is None and behavior is not None and target is not None:
         log_ratio = log_ratio_of(target, behavior, float_type)

@@ -113,10 +113,10 @@ def _shape(entry: Any) -> tuple[int, ...]:
         return (-1, -1, -1)
 
 
-def suggest(name: Any, known: Iterable[str]) -> str:
+def suggest(name: Any, names: Iterable[str]) -> str:
     """What the user may have meant by a name that is not known."""
-    near = difflib.get_close_matches(str(name), known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def check_dtype(dtype: Any) -> np.dtype:

@@ -80,15 +80,15 @@ def check_policy(name: str, policy: Any, like: jax.ShapeDtypeStruct, num_actions
         kind = type(policy).__name__
         raise ValueError(f"{name}: expected a policy or a function of observations, got {kind}")
     try:
-        found = jax.eval_shape(lambda seen: log_probs_of(policy, seen), like)
+        answer = jax.eval_shape(lambda seen: log_probs_of(policy, seen), like)
     except (TypeError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{name}: JAX cannot trace this function of an observation of shape {like.shape}; "
             f"write it with jax.numpy ({reason})"
         ) from error
-    if found.shape != (num_actions,):
+    if answer.shape != (num_actions,):
         raise ValueError(
-            f"{name}: gives probabilities of shape {found.shape} for one observation, where the "
+            f"{name}: gives probabilities of shape {answer.shape} for one observation, where the "
             f"environment has {num_actions} actions"
         )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from osiris_jax.core.labels import with_rest
 from osiris_jax.data.columns import suggest
 
 Say = Callable[[str], None]
@@ -84,8 +85,7 @@ def as_tuple(columns: str | tuple[str, ...]) -> tuple[str, ...]:
 
 def listed(names: Sequence[str]) -> str:
     """The names for a message, not all of very many."""
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return (", ".join(names[:MOST_LISTED]) or "none") + more
+    return with_rest(names[:MOST_LISTED], names) or "none"
 
 
 def _as_told(field: str, columns: Any, names: Sequence[str]) -> str | tuple[str, ...]:
@@ -112,8 +112,8 @@ def _guess(field: str, names: Sequence[str], say: Say) -> str | None:
     if field in names:
         return field
     aliases = ALIASES.get(field, "").split()
-    found = [name for name in names if _plain(name) == field or _plain(name) in aliases]
-    return _only(field, found, found, say)
+    candidates = [name for name in names if _plain(name) == field or _plain(name) in aliases]
+    return _only(field, candidates, candidates, say)
 
 
 def _guess_vector(field: str, names: Sequence[str], say: Say) -> tuple[str, ...] | None:
@@ -125,16 +125,16 @@ def _guess_vector(field: str, names: Sequence[str], say: Say) -> tuple[str, ...]
     return _only(field, list(families.values()), [f"{prefix}_*" for prefix in families], say)
 
 
-def _only(field: str, found: Sequence[Any], called: Sequence[str], say: Say) -> Any:
-    if len(found) > 1:
+def _only(field: str, candidates: Sequence[Any], called: Sequence[str], say: Say) -> Any:
+    if len(candidates) > 1:
         raise ValueError(
             f"{field}: it could be any of {listed(called)}; say which by columns, "
             f"as in {{{field!r}: {called[0]!r}}}"
         )
-    if not found:
+    if not candidates:
         return None
     say(f"{field}: read from {called[0]} (a guess from its name)")
-    return found[0]
+    return candidates[0]
 
 
 def _numbered(prefix: str, names: Sequence[str]) -> tuple[str, ...]:

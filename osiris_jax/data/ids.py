@@ -93,15 +93,15 @@ def _numbers_or_names(columns: Columns, field: str) -> tuple[np.ndarray, Labels 
     missing = np.array([not isinstance(entry, str) for entry in place])
     columns.fail_where(field, missing[code], lambda _: "NaN")
     of_code, names = labels.numbered(map(str, place))
-    found = of_code[code]
+    ids = of_code[code]
     values = numbers_of(names)
     odd = np.array([value is None for value in values])
     if odd.all():
-        return found, names
+        return ids, names
     columns.fail_where(  # a mixture is more likely a slip than names
-        field, odd[found], lambda i: f"expected a real number, got {names[found[i]]!r:.80}"
+        field, odd[ids], lambda i: f"expected a real number, got {names[ids[i]]!r:.80}"
     )
-    return _check_integers(columns, field, np.array(values, object)[found]), None
+    return _check_integers(columns, field, np.array(values, object)[ids]), None
 
 
 def _distinct(column: np.ndarray) -> dict[Any, int]:
@@ -123,10 +123,10 @@ def numbers_of(texts: Sequence[Any]) -> list[int | float | None]:
     beyond 64 bits.
     """
     values = [_number(text.strip()) for text in texts]
-    known = [value for value in values if value is not None]
-    huge = all(isinstance(value, int) and value > LARGEST for value in known)
+    numbers = [value for value in values if value is not None]
+    huge = all(isinstance(value, int) and value > LARGEST for value in numbers)
     codes = any(_CODE.match(text.strip()) for text in texts)
-    if codes or huge or len({*known}) < len(known):
+    if codes or huge or len({*numbers}) < len(numbers):
         return [None] * len(texts)
     return values
 

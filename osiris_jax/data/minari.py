@@ -31,8 +31,7 @@ def from_minari(
 
     Minari keeps no propensities: give the behaviour policy, or fit it by `fit_behavior`. The
     observation after the last step is left out. Ids of discrete spaces count from 0, wherever
-    these start. An episode whose last step is a truncation is
-    marked in `batch.truncated`.
+    these start. An episode whose last step is a truncation is marked in `batch.truncated`.
 
     Args:
       dataset: a `MinariDataset`, or the id of one on this machine; nothing is downloaded.
@@ -54,39 +53,35 @@ def from_minari(
       >>> oj.from_minari("cartpole/random-v0", target="policy.npz", epsilon=0.05)
     """
     try:
-        import gymnasium
         import minari
+        from gymnasium.spaces import Discrete
     except ImportError as error:
         raise ValueError(f"from_minari {EXTRA} ({error})") from None
     if isinstance(dataset, str):
         dataset = minari.load_dataset(dataset)
     if not isinstance(dataset, minari.MinariDataset):
         raise ValueError(f"dataset: expected a MinariDataset or its id, got {dataset!r}")
-    spaces = gymnasium.spaces
-    actions = dataset.action_space
-    if not isinstance(actions, spaces.Discrete):
+    actions, seen = dataset.action_space, dataset.observation_space
+    if not isinstance(actions, Discrete):
         raise ValueError(f"action_space: only Discrete actions are handled, got {actions}")
-    seen = dataset.observation_space
-    num_states = int(seen.n) if isinstance(seen, spaces.Discrete) and observe is None else None
-    if observe is None:
-        if isinstance(seen, spaces.Discrete):
-            observe = lambda values: np.asarray(values) - int(seen.start)  # noqa: E731
-        elif isinstance(seen, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-            observe = lambda values: np.reshape(values, (len(values), -1))  # noqa: E731
-        else:
-            raise ValueError(f"observation_space: {type(seen).__name__} needs observe, a function")
-    episodes = [
-        _episode(episode, observe, int(actions.start)) for episode in dataset.iterate_episodes()
-    ]
-    batch = from_episodes(
-        episodes,
-        num_states=num_states,
-        num_actions=int(actions.n),
-        dtype=dtype,
-        bucket=bucket,
-    )
+    num_states = int(seen.n) if isinstance(seen, Discrete) and observe is None else None
+    observe, first = observe or _usual_view(seen), int(actions.start)
+    episodes = [_episode(episode, observe, first) for episode in dataset.iterate_episodes()]
+    sizes = {"num_states": num_states, "num_actions": int(actions.n)}
+    batch = from_episodes(episodes, **sizes, dtype=dtype, bucket=bucket)
     epsilons = (epsilon, behavior_epsilon)
     return with_given_policies(batch, target, behavior, epsilons, say or (lambda line: None))
+
+
+def _usual_view(space: Any) -> Callable[[Any], Any]:
+    """What is observed where the user says nothing: ids from 0, or vectors."""
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+    if isinstance(space, Discrete):
+        return lambda values: np.asarray(values) - int(space.start)
+    if isinstance(space, Box | MultiDiscrete | MultiBinary):
+        return lambda values: np.reshape(values, (len(values), -1))
+    raise ValueError(f"observation_space: {type(space).__name__} needs observe, a function")
 
 
 def _episode(episode: Any, observe: Callable[[Any], Any], first_action: int) -> dict[str, Any]:

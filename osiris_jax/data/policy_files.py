@@ -40,11 +40,11 @@ def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Ta
     named = {name: arrays.pop(name) for name in ("states", "actions") if name in arrays}
     table = arrays.get("table", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if table is None or table.ndim != 2 or table.dtype.kind not in "fiu":
-        found = ", ".join(
+        contents = ", ".join(
             f"{name} {array.shape} of {array.dtype}" for name, array in arrays.items()
         )
         problem = f"{path}: expected a saved network, or a table of probabilities [state, action] "
-        raise ValueError(one_line(f"{problem}called `table`; there is {found or 'nothing'}"))
+        raise ValueError(one_line(f"{problem}called `table`; there is {contents or 'nothing'}"))
     labels = {
         name: _labels(array, table.shape[axis], f"{printable(path)}: {name}")
         for axis, name in enumerate(("states", "actions"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,8 @@ def load_log(
       target: the policy to evaluate, instead of what the log says: as in `with_policies`, or the
         path of a file for `load_policy`.
       behavior: the policy that made the log, likewise.
-      epsilon: of a target read from a Q-network.
-      behavior_epsilon: of a behaviour policy read from one.
-      num_states: number of state ids; by default the largest + 1, or as many as there are where
-        they are sparse.
-      num_actions: number of action ids; by default the policies' width, or likewise.
-      dtype: float32 or float64; by default JAX's.
-      bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
+      epsilon, behavior_epsilon: of a target, or a behaviour policy, read from a Q-network.
+      num_states, num_actions, dtype, bucket: as for `from_episodes`.
       say: called with a line of text for every guess.
 
     Raises:
@@ -110,27 +105,49 @@ def load_log(
             say(notes[-1])
 
     sizes = {"num_states": num_states, "num_actions": num_actions, "dtype": dtype}
-    skip = ["log_ratio", "target_prob", "target_probs"] if target is not None else []
-    skip += ["behavior_prob", "behavior_probs"] if behavior is not None else []
+    skip = _replaced_by(target, behavior)
     try:
-        source = open_source(path)
-        chosen = choose_columns(source.names, columns, note, skip)
-        if source.kind != ".npz":
-            chosen = {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
-        _require(source, chosen, "reward")
-        ids = [n for field in ("episode", *INTEGER_FIELDS) for n in as_tuple(chosen.get(field, ()))]
-        data = source.read([name for of in chosen.values() for name in as_tuple(of)], ids)
-        chosen = _without_odd_flags(chosen, columns or {}, data, note)
-        if source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2:
-            batch, episodes = from_arrays(**_padded(chosen, data), **sizes), ()
-        else:
-            chosen = {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
-            batch, episodes = _long(source, chosen, data, sizes | {"bucket": bucket}, note)
-        labels = _labels(batch, note)
+        log = _load(open_source(path), columns, skip, note, bucket=bucket, **sizes)
     except ValueError as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
-    batch = with_given_policies(batch, target, behavior, epsilons, note)
-    return Log(batch, chosen, labels, tuple(episodes), tuple(notes))
+    batch = with_given_policies(log.batch, target, behavior, epsilons, note)
+    return dataclasses.replace(log, batch=batch, notes=tuple(notes))
+
+
+def _replaced_by(target: Any, behavior: Any) -> list[str]:
+    """The fields that are not read, for the policies given say them."""
+    skip = ["log_ratio", "target_prob", "target_probs"] if target is not None else []
+    return skip + (["behavior_prob", "behavior_probs"] if behavior is not None else [])
+
+
+def _load(
+    source: Source,
+    columns: Mapping[str, Any] | None,
+    skip: Sequence[str],
+    note: Say,
+    *,
+    bucket: bool,
+    **sizes: Any,
+) -> Log:
+    """The log as the file has it; what is guessed is noted elsewhere."""
+    chosen = choose_columns(source.names, columns, note, skip)
+    if source.kind != ".npz":
+        chosen = _by_row(chosen)
+    _require(source, chosen, "reward")
+    ids = [n for field in ("episode", *INTEGER_FIELDS) for n in as_tuple(chosen.get(field, ()))]
+    data = source.read([name for of in chosen.values() for name in as_tuple(of)], ids)
+    chosen = _without_odd_flags(chosen, columns or {}, data, note)
+    if source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2:
+        batch, episodes = from_arrays(**_padded(chosen, data), **sizes), ()
+    else:
+        chosen = _by_row(chosen)
+        batch, episodes = _long(source, chosen, data, sizes | {"bucket": bucket}, note)
+    return Log(batch, chosen, _labels(batch, note), tuple(episodes), ())
+
+
+def _by_row(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields that only padded arrays have."""
+    return {field: of for field, of in chosen.items() if field not in PADDED_ONLY}
 
 
 def _require(source: Source, chosen: Mapping[str, Any], field: str) -> None:

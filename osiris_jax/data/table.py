@@ -46,11 +46,7 @@ def from_dataframe(
         episode's last row: the log ends though the episode had not). Other columns are ignored.
         States and actions are whole numbers or text, which is numbered in sorted order.
         Trajectories are numbered in the order in which their episodes first appear.
-      num_states: number of state ids; by default the largest + 1, or as many as there are where
-        they are sparse (see `TrajectoryBatch.state_labels`).
-      num_actions: number of action ids; by default the policies' width, or likewise.
-      dtype: float32 or float64; by default JAX's.
-      bucket: pad to a bucket length, so that data sets of nearby lengths share a compilation.
+      num_states, num_actions, dtype, bucket: as for `from_episodes`.
 
     Raises:
       ValueError: names the column, the trajectory with its episode, and the step.
@@ -58,21 +54,7 @@ def from_dataframe(
     Example:
       >>> oj.from_dataframe(pd.read_csv("log.csv"))
     """
-    import pandas as pd
-
-    if not isinstance(table, pd.DataFrame):
-        raise ValueError(f"table: expected a pandas DataFrame, got a {type(table).__name__}")
-    if table.columns.nlevels > 1:
-        raise ValueError(
-            f"table: its columns have {table.columns.nlevels} levels; give it plain names, "
-            "as by table.columns = [...]"
-        )
-    for name in ("episode", "step"):
-        if name not in table.columns:
-            raise ValueError(f"{name}: missing column; there are {_listed(table)}")
-    if table.columns.has_duplicates:
-        twice = table.columns[table.columns.duplicated()][0]
-        raise ValueError(f"{printable(twice)}: this column appears twice")
+    _check_table(table)
     fields = {
         field: numbers(table[field])
         for field in (*INTEGER_FIELDS, *FLOAT_FIELDS, *FLAG_FIELDS)
@@ -93,6 +75,25 @@ def from_dataframe(
         bucket=bucket,
     )
     return batch
+
+
+def _check_table(table: Any) -> None:
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"table: expected a pandas DataFrame, got a {type(table).__name__}")
+    if table.columns.nlevels > 1:
+        raise ValueError(
+            f"table: its columns have {table.columns.nlevels} levels; give it plain names, "
+            "as by table.columns = [...]"
+        )
+    for name in ("episode", "step"):
+        if name not in table.columns:
+            there = listed([printable(column) for column in table.columns])
+            raise ValueError(f"{name}: missing column; there are {there}")
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"{printable(twice)}: this column appears twice")
 
 
 def rows_to_batch(
@@ -153,10 +154,6 @@ def _check_floats(episode: Any, name: str) -> None:
             f"{name}: {episode.iloc[row]} at row {row} is a float, which cannot tell large ids "
             "apart; keep ids as whole numbers or text"
         )
-
-
-def _listed(table: pd.DataFrame) -> str:
-    return listed([printable(name) for name in table.columns])
 
 
 def numbers(series: Any, *, parse: bool = False) -> np.ndarray:

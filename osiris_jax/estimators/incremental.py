@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import check_word
 from osiris_jax.estimators.headroom import with_headroom
 
 ROW_BLOCK = 128
@@ -59,8 +60,7 @@ def choose_cuts(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, variance: str = "of-one"
 ) -> Cuts:
     """The cuts that `incris` makes; a discount multiplies all scores of a step alike."""
-    if variance not in ("of-one", "of-mean"):
-        raise ValueError(f'variance: {variance!r} is not one of "of-one", "of-mean"')
+    check_word("variance", variance, ("of-one", "of-mean"))
     finite, zero = masked.split_zeros(log_ratio, batch.mask)
     paths = _Paths(
         log_weight=jnp.pad(masked.running_sum(finite), ((0, 0), (1, 0))),
@@ -155,8 +155,8 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Cuts, Bool[
         return Cuts(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
     by_row = (by_time, mean_full, mean_bare, variance_bare, jnp.arange(num_steps) + 1)
-    choice, known = blocked(rows, by_row)
-    return choice, known.all() & _factors_are_safe(paths)
+    choice, trusted = blocked(rows, by_row)
+    return choice, trusted.all() & _factors_are_safe(paths)
 
 
 def blocked(rows, by_row):

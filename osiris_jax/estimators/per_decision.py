@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import check_word
 from osiris_jax.estimators.headroom import with_headroom
 
 
@@ -46,8 +47,7 @@ def cwpdis(
         "drop", times the share of trajectories alive.
       clip: as for `pdis`.
     """
-    if finished not in ("keep", "drop", "share"):
-        raise ValueError(f'finished: {finished!r} is not one of "keep", "drop", "share"')
+    check_word("finished", finished, ("keep", "drop", "share"))
     log_weight = masked.clip_weights(masked.running_log_weights(log_ratio, batch.mask), clip)
     if finished != "keep":
         log_weight = masked.fill(batch.mask, log_weight, -jnp.inf)

@@ -69,8 +69,8 @@ class Asked(NamedTuple):
 
     def options_of(self, *functions: Any, omission: Sequence[str] = ()) -> dict[str, Any]:
         """Those options that these functions take."""
-        known = {name for function in functions for name in keywords(function)} | {*omission}
-        return {name: value for name, value in self.options.items() if name in known}
+        taken = {name for function in functions for name in keywords(function)} | {*omission}
+        return {name: value for name, value in self.options.items() if name in taken}
 
 
 def chooser(level: Any) -> list[Any]:
@@ -84,19 +84,19 @@ def choices_of(batch: TrajectoryBatch, asked: Asked) -> dict[str, selection.Choi
     """For estimators that omit: how the level is chosen, if it is; else for the curve's alone."""
     omitting = [label for label in asked.labels if parse_name(label)[1]]
     wanted = omitting if isinstance(asked.level_used, str) else of_curve(omitting)
-    found: dict[str, selection.Choice | None] = {}
+    choices: dict[str, selection.Choice | None] = {}
     for label in wanted:
         plain_name, _ = parse_name(label)
         method = asked.level_used if asked.level_used in CHOOSERS else selection.AUTO
         functions = [ESTIMATORS[plain_name], compose.test_for(plain_name, asked.relevance)]
         own = asked.options_of(*functions, *chooser(method), omission=("max_kept", "levels"))
         try:
-            found[label] = choose_level(
+            choices[label] = choose_level(
                 batch, label, method=method, relevance=asked.relevance, **asked.common, **own
             )
         except ValueError:  # the arguments are known to be good: this test has no such choice
-            found[label] = None
-    return found
+            choices[label] = None
+    return choices
 
 
 def of_curve(omitting: Sequence[str]) -> list[str]:
@@ -119,7 +119,7 @@ class Judged(NamedTuple):
 def judge(
     batch: TrajectoryBatch,
     asked: Asked,
-    found: Mapping[str, Estimated],
+    estimates: Mapping[str, Estimated],
     choices: Mapping[str, selection.Choice | None],
 ) -> Judged:
     """Every estimate with the weights that it uses and what they are worth."""
@@ -127,7 +127,7 @@ def judge(
     everything = np.zeros(len(lengths))
     if batch.log_ratio is not None:
         everything = log_weights_of(batch)
-    omissions, curve = _omissions(batch, asked, list(found), choices)
+    omissions, curve = _omissions(batch, asked, list(estimates), choices)
     propensities = check_propensities(batch)
     of_log = {
         "supported": supported,
@@ -135,7 +135,7 @@ def judge(
         "cut_off": cut_off_share(batch),
     }
     rows = []
-    for label, estimated in found.items():
+    for label, estimated in estimates.items():
         plain_name, omits = parse_name(label)
         level, chosen = level_of(asked, choices.get(label)) if omits else (None, False)
         omission = omissions.get(label)

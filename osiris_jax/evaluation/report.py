@@ -11,6 +11,7 @@ import numpy as np
 
 from osiris_jax.core.faces import Table, bullets, markdown, number, percent, plain, span
 from osiris_jax.core.files import write_text
+from osiris_jax.core.labels import with_rest
 from osiris_jax.core.pictures import as_bytes
 from osiris_jax.core.text import literal, printable
 from osiris_jax.data import Log
@@ -266,6 +267,5 @@ def settings_table(settings: Mapping[str, Any]) -> Table:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, list):
-        more = f" and {len(value) - MOST_STATES} more" if len(value) > MOST_STATES else ""
-        return ", ".join(map(_as_text, value[:MOST_STATES])) + more
+        return with_rest([_as_text(one) for one in value[:MOST_STATES]], value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

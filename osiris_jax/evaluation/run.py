@@ -17,15 +17,15 @@ from osiris_jax.evaluation.judge import Asked, choices_of, graver, judge
 from osiris_jax.evaluation.levels import by_level
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
 from osiris_jax.inference import Estimated, Sample
-from osiris_jax.inference.checks import check_bounds, check_methods, refusal, refuse_idle
-from osiris_jax.inference.methods import NEEDS, percentile
-from osiris_jax.inference.run import (
-    MEMORY,
-    Progress,
+from osiris_jax.inference.checks import (
+    check_bounds,
+    check_methods,
     check_numbers,
-    of_shared_shape,
-    with_intervals,
+    refusal,
+    refuse_idle,
 )
+from osiris_jax.inference.methods import NEEDS, percentile
+from osiris_jax.inference.run import MEMORY, Progress, of_shared_shape, with_intervals
 from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 
 DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
@@ -201,12 +201,12 @@ def _estimated(
         refused = {name: refusal(name, spec, least) for name in asked.methods}
         notes += [f"{label} has no interval by {k}: {why}." for k, why in refused.items() if why]
         groups.setdefault(tuple(k for k, why in refused.items() if not why), []).append(label)
-    found: dict[str, Estimated] = {}
+    estimates: dict[str, Estimated] = {}
     for methods, labels in groups.items():
         if not methods:
             reason = refusal(asked.methods[0], specs[labels[0]], least)
             raise ValueError(f"methods: none is available for `{labels[0]}`: {reason}")
-        found |= with_intervals(
+        estimates |= with_intervals(
             batch,
             {label: specs[label] for label in labels},
             methods,
@@ -216,7 +216,7 @@ def _estimated(
             **asked.sampling,
             **asked.bounds,
         )
-    return {label: found[label] for label in asked.labels}
+    return {label: estimates[label] for label in asked.labels}
 
 
 def _specs(batch: TrajectoryBatch, asked: Asked) -> dict[str, Spec]:
@@ -227,14 +227,14 @@ def _specs(batch: TrajectoryBatch, asked: Asked) -> dict[str, Spec]:
 def _differences(
     rows: Sequence[Row],
     compared: Sequence[Row],
-    found: Mapping[str, Estimated],
+    estimates: Mapping[str, Estimated],
     again: Mapping[str, Estimated],
     confidence: float,
 ) -> tuple[Difference, ...]:
     """Target less target compared, resample by resample."""
     differences = []
     for row, its in zip(rows, compared, strict=True):
-        drawn = found[row.estimator].resampled - again[row.estimator].resampled
+        drawn = estimates[row.estimator].resampled - again[row.estimator].resampled
         value = row.value - its.value
         sample = Sample(row.estimator, np.asarray(value), resampled=drawn)
         low, high = percentile(sample, confidence)

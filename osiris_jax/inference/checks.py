@@ -18,7 +18,7 @@ from osiris_jax.estimators import ESTIMATORS, Estimator
 from osiris_jax.inference.methods import INTERVALS, NEEDS
 from osiris_jax.pipeline.spec import Spec
 
-SLACK = 1e-5
+SLACK, MOST_RESAMPLES = 1e-5, 10**9
 GUARANTEED = ("bernstein", "hoeffding", "hcope")
 
 
@@ -100,6 +100,18 @@ def refuse_idle(
     ):
         if given(settings.get(name)) and not (used and any(need in NEEDS[m] for m in methods)):
             raise ValueError(f"{name}: has no effect on intervals by {', '.join(methods)}")
+
+
+def check_numbers(confidence: Any, resamples: Any, memory: Any = 1) -> None:
+    """Raises a ValueError that names the number that is wrong."""
+    if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
+        raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
+    for name, number, least in (("resamples", resamples, 2), ("memory", memory, 1)):
+        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not whole or number < least:
+            raise ValueError(f"{name}: expected a whole number, {least} or more, got {number!r}")
+    if resamples > MOST_RESAMPLES:
+        raise ValueError(f"resamples: expected at most {MOST_RESAMPLES}, got {resamples}")
 
 
 def check_bounds(weight_bound: Any, return_bounds: Any) -> None:

@@ -14,6 +14,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, WEIGHTING, refuse_unknown, traced
+from osiris_jax.inference.checks import check_numbers
 from osiris_jax.pipeline import compose
 from osiris_jax.pipeline.estimate import DEFAULT_RELEVANCE
 from osiris_jax.pipeline.spec import Composition, Spec, check_batch, make_spec
@@ -52,19 +53,19 @@ class Omission:
 
     def warnings(self) -> list[str]:
         """What a reader of the estimate should know, in words; empty if nothing."""
-        found = []
+        texts = []
         low, high = self.interval
         if self.biased:
-            found.append(
+            texts.append(
                 f"the omission is biased: it changes the estimate by {-self.covariance:.3g} on "
                 f"average ({100 * self.confidence:g} % interval {-high:.3g} to {-low:.3g}); "
                 "keep more states, by a larger alpha"
             )
         if not np.isfinite([self.covariance, low, high]).all():
-            found.append("the ratios are too large to judge the bias of the omission")
+            texts.append("the ratios are too large to judge the bias of the omission")
         if self.share_kept == 0:
-            found.append("no ratio is kept: the estimate is the behaviour policy's value")
-        return found
+            texts.append("no ratio is kept: the estimate is the behaviour policy's value")
+        return texts
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -111,10 +112,7 @@ def omission_diagnostics(
     composition = Composition.of("is", relevance)
     check_batch(batch)
     refuse_unknown(options, composition.functions[1:])
-    if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
-        raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
-    if not isinstance(resamples, int | np.integer) or resamples < 2:
-        raise ValueError(f"resamples: expected a whole number, 2 or more, got {resamples!r}")
+    check_numbers(confidence, resamples)
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
     settings = {"alpha": alpha, "threshold": threshold, "max_kept": max_kept, "key": key}
     settings |= {"discount": discount, "weighting": weighting, "ddof": ddof}

@@ -132,10 +132,10 @@ def _share_below(sample: Sample, ordered: np.ndarray, number: np.ndarray) -> np.
 
 def _acceleration(left_out: np.ndarray) -> np.ndarray:
     """A sixth of the skewness of the jackknife's influence; 0 where there is no spread."""
-    known = np.isfinite(left_out)
-    number = np.maximum(known.sum(-1, keepdims=True), 1)
-    values = np.where(known, left_out, 0.0)
-    influence = np.where(known, values.sum(-1, keepdims=True) / number - values, 0.0)
+    defined = np.isfinite(left_out)
+    number = np.maximum(defined.sum(-1, keepdims=True), 1)
+    values = np.where(defined, left_out, 0.0)
+    influence = np.where(defined, values.sum(-1, keepdims=True) / number - values, 0.0)
     largest = np.abs(influence).max(-1, keepdims=True, initial=0)
     influence = influence / np.where(largest > 0, largest, 1)
     spread = (influence**2).sum(-1) ** 1.5

@@ -116,7 +116,7 @@ class Resampler:
         return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
 
     def sample(
-        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **known: Any
+        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **numbers: Any
     ) -> Sample:
         """What the methods may look at."""
         spec = self.specs[label]
@@ -128,7 +128,7 @@ class Resampler:
             left_out=left_out,
             rounding=float(jnp.finfo(self.batch.dtype).eps),
             **own,
-            **known,
+            **numbers,
         )
 
     def _terms(self, label: str) -> dict[str, np.ndarray]:

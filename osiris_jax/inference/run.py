@@ -18,7 +18,6 @@ from osiris_jax.inference.resampler import MEMORY, Progress, Resampler
 from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 
 DEFAULT_METHODS = ("percentile", "bca")
-MOST_RESAMPLES = 10**9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,9 +43,9 @@ class Estimated:
     confidence: float
 
     def __str__(self) -> str:
-        shown = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.intervals.items()]
+        ends = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.intervals.items()]
         lost = f", {self.undefined} resamples undefined" if self.undefined else ""
-        return f"{self.estimator}: {self.value:.4g} ({'; '.join(shown)}{lost})"
+        return f"{self.estimator}: {self.value:.4g} ({'; '.join(ends)}{lost})"
 
     def __repr__(self) -> str:
         return f"Estimated({self})"
@@ -121,7 +120,7 @@ def _intervals(
 ) -> dict[str, Estimated]:
     labels, wanted = names_of(estimators), checks.check_methods(methods)
     check_batch(batch)
-    check_numbers(**sampling)
+    checks.check_numbers(**sampling)
     checks.check_bounds(**bounds)
     batch = of_shared_shape(batch, settings, relevance)
     key = settings["key"]
@@ -180,33 +179,21 @@ def of_shared_shape(
 
 
 def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:
-    found = {}
+    intervals = {}
     for name in methods:
         low, high = INTERVALS[name](sample, confidence)
-        found[name] = Interval(float(low), float(high))
+        intervals[name] = Interval(float(low), float(high))
     values = np.asarray(sample.resampled)
     defined = values[np.isfinite(values)]
     return Estimated(
         estimator=label,
         value=float(sample.value),
-        intervals=found,
+        intervals=intervals,
         standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
         resampled=values,
         undefined=int(np.isnan(values).sum()),
         confidence=float(confidence),
     )
-
-
-def check_numbers(confidence: Any, resamples: Any, memory: Any = MEMORY) -> None:
-    """Raises a ValueError that names the number that is wrong."""
-    if not isinstance(confidence, float | np.floating) or not 0 < confidence < 1:
-        raise ValueError(f"confidence: must be in (0, 1), got {confidence!r}")
-    for name, number, least in (("resamples", resamples, 2), ("memory", memory, 1)):
-        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if not whole or number < least:
-            raise ValueError(f"{name}: expected a whole number, {least} or more, got {number!r}")
-    if resamples > MOST_RESAMPLES:
-        raise ValueError(f"resamples: expected at most {MOST_RESAMPLES}, got {resamples}")
 
 
 def _check_spec(

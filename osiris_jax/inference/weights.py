@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import faces
 from osiris_jax.inference.propensities import Propensities
 
 FINE, CAREFUL, NO_TRUST = "fine", "careful", "do not trust"
@@ -26,6 +27,7 @@ MEAN_WEIGHT_ERRORS = (2, 4)
 PROPENSITY_ERRORS = (3, 6)
 UNSUPPORTED_MASS = (0, 0.05)
 CUT_OFF_SHARE = 0.05
+TINY_ERROR = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,29 +201,31 @@ def verdicts(
     if not weights.effective_size:
         return [Verdict(NO_TRUST, "every weight is 0: the data say nothing about the target")]
     whole = weights if before is None else before
-    found = [_of_size(weights, EFFECTIVE_SIZE, "the weights are")]
+    judged = [_of_size(weights, EFFECTIVE_SIZE, "the weights are")]
     if before is not None:
         text = "with every ratio in full the weights are"
-        found.append(_of_size(before, EFFECTIVE_SIZE_BEFORE_OMISSION, text))
-    found.append(_of_mean(whole))
-    found.append(Verdict(FINE, f"the largest weight is {100 * weights.largest_share:.3g} % of all"))
+        judged.append(_of_size(before, EFFECTIVE_SIZE_BEFORE_OMISSION, text))
+    judged.append(_of_mean(whole))
+    judged.append(
+        Verdict(FINE, f"the largest weight is {100 * weights.largest_share:.3g} % of all")
+    )
     if weights.tail_index is not None:
         text = f"tail index of the weights {weights.tail_index:.2f}, which decides nothing: "
-        found.append(Verdict(FINE, text + "above 0.5 their squares may have no mean"))
+        judged.append(Verdict(FINE, text + "above 0.5 their squares may have no mean"))
     if supported is not None and supported.mass > 0:
         reason = (
             f"{100 * supported.mass:.2g} % of what the target does, the behaviour never does "
             f"(at {100 * supported.share:.2g} % of the steps)"
         )
-        found.append(_judged(supported.mass, UNSUPPORTED_MASS, reason))
+        judged.append(_judged(supported.mass, UNSUPPORTED_MASS, reason))
     if propensities is not None:
-        found += _of_propensities(propensities)
+        judged += _of_propensities(propensities)
     if cut_off:
         level = CAREFUL if cut_off > CUT_OFF_SHARE else FINE
         text = f"{100 * cut_off:.2g} % of the episodes are cut off and count as ended with value 0"
-        found.append(Verdict(level, text))
-    found += [Verdict(CAREFUL, text) for text in warnings]
-    return sorted(found, key=lambda verdict: -SEVERITY.index(verdict.level))
+        judged.append(Verdict(level, text))
+    judged += [Verdict(CAREFUL, text) for text in warnings]
+    return sorted(judged, key=lambda verdict: -SEVERITY.index(verdict.level))
 
 
 def _of_size(weights: Weights, limits: tuple[float, float], subject: str) -> Verdict:
@@ -242,28 +246,27 @@ def _of_mean(whole: Weights) -> Verdict:
     return _judged(abs(off), MEAN_WEIGHT_ERRORS, text + meaning)
 
 
-def _of_propensities(found: Propensities) -> list[Verdict]:
+def _of_propensities(propensities: Propensities) -> list[Verdict]:
     verdicts = []
-    if found.mean_ratio_error > 0:
-        off = abs(found.mean_ratio - 1) / found.mean_ratio_error
-        text = f"the mean ratio of a step is {with_error(found.mean_ratio, found.mean_ratio_error)}"
-        text += " and should be 1: the propensities do not fit the log"
+    if propensities.mean_ratio_error > 0:
+        off = abs(propensities.mean_ratio - 1) / propensities.mean_ratio_error
+        mean = with_error(propensities.mean_ratio, propensities.mean_ratio_error)
+        text = f"the mean ratio of a step is {mean} and should be 1: "
+        text += "the propensities do not fit the log"
         verdicts.append(_judged(off, PROPENSITY_ERRORS, text))
-    if found.repeats is not None:
+    if propensities.repeats is not None:
         text = (
             "back in a state, the behaviour repeats its action more often than its propensities "
-            f"allow ({found.repeats:.1f} standard errors): it knew more than the log"
+            f"allow ({propensities.repeats:.1f} standard errors): it knew more than the log"
         )
-        verdicts.append(_judged(found.repeats, PROPENSITY_ERRORS, text))
+        verdicts.append(_judged(propensities.repeats, PROPENSITY_ERRORS, text))
     return [verdict for verdict in verdicts if verdict.level != FINE]
 
 
 def with_error(value: float, error: float) -> str:
-    """A number and its standard error, to the digits that the error allows."""
-    if not (math.isfinite(value) and math.isfinite(error) and error > 0):
-        return f"{value:.3g}"
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.3g}" if digits > 6 else f"{value:.{digits}f}±{error:.{digits}f}"
+    """A number and its standard error, which is left out where it is undefined or tiny."""
+    told = math.isfinite(value) and TINY_ERROR <= error < math.inf
+    return faces.with_error(value, error) if told else f"{value:.3g}"
 
 
 def _rounded(value: float) -> str:
@@ -275,6 +278,6 @@ def _judged(value: float, limits: tuple[float, float], reason: str) -> Verdict:
     return Verdict(SEVERITY[sum(value > limit for limit in limits)], reason)
 
 
-def overall(found: Sequence[Verdict]) -> str:
+def overall(verdicts: Sequence[Verdict]) -> str:
     """The gravest of the verdicts."""
-    return max((verdict.level for verdict in found), key=SEVERITY.index, default=FINE)
+    return max((verdict.level for verdict in verdicts), key=SEVERITY.index, default=FINE)

@@ -107,9 +107,9 @@ def plan_sizes(by_group: np.ndarray, num_trajectories: int, itemsize: int, memor
     """
     few, num_groups = FEW, by_group.shape[-1]
     while True:
-        found = int((by_group > few).sum(-1).max(initial=0))
-        columns = _roomy(found, num_groups if num_trajectories > few else 0, MANY_COLUMNS)
-        if 4 * itemsize * num_trajectories * columns <= memory or not found:
+        wide = int((by_group > few).sum(-1).max(initial=0))
+        columns = _roomy(wide, num_groups if num_trajectories > few else 0, MANY_COLUMNS)
+        if 4 * itemsize * num_trajectories * columns <= memory or not wide:
             break
         few *= 4
     rows = int(np.where(by_group > few, 0, -(-by_group // SLOTS)).sum(-1).max(initial=0))
@@ -117,9 +117,9 @@ def plan_sizes(by_group: np.ndarray, num_trajectories: int, itemsize: int, memor
     return Sizes(_roomy(max(rows, SMALL), max(most, SMALL), MANY_ROWS), columns, few)
 
 
-def _roomy(found: int, most: int, many: int) -> int:
+def _roomy(needed: int, most: int, many: int) -> int:
     """The most that there can be, unless it is many: then so many, or a power of two that holds."""
-    return bucket_length(most) if most <= many else max(many, 1 << (found - 1).bit_length())
+    return bucket_length(most) if most <= many else max(many, 1 << (needed - 1).bit_length())
 
 
 def visited(
@@ -205,15 +205,17 @@ def _columns(
     return matrix.reshape(len(batch.reward), 4 * columns), group, origin
 
 
-class _Found(NamedTuple):
+class _OfGroups(NamedTuple):
     """Moments of a group in every resample, and whether they can be trusted."""
 
     moments: stats.Moments
     doubtful: Bool[Array, "*group resample"]
 
 
-def _listed_moments(found: Visited, counts: Float[Array, "resample traj"], number: int) -> _Found:
-    entries, group = found.listed, found.listed_group
+def _listed_moments(
+    visited: Visited, counts: Float[Array, "resample traj"], number: int
+) -> _OfGroups:
+    entries, group = visited.listed, visited.listed_group
     padded = jnp.pad(counts.T, ((0, 1), (0, 0)))
     count = padded[entries.trajectory]
     size_of, mean_of, squares_of, small_of = (field[..., None] for field in entries[1:])
@@ -234,7 +236,7 @@ def _listed_moments(found: Visited, counts: Float[Array, "resample traj"], numbe
     gap = mean_of - mean.at[group].get(mode="fill", fill_value=0)[:, None]
     squares = jnp.where(constant, 0, within + add(times * gap**2))
     vanishing = (add(count * small_of) > 0) & (squares + size * mean**2 < _least(mean.dtype))
-    return _Found(stats.Moments(size, mean, squares), vanishing)
+    return _OfGroups(stats.Moments(size, mean, squares), vanishing)
 
 
 def _least(dtype) -> float:
@@ -242,32 +244,32 @@ def _least(dtype) -> float:
     return 1e-180 if dtype == jnp.float64 else 1e-18
 
 
-def _column_moments(found: Visited, counts: Float[Array, "resample traj"]) -> _Found:
-    sums = jnp.matmul(counts, found.columns, precision=lax.Precision.HIGHEST)
-    by_column = sums.reshape(len(counts), len(found.column_group), 4)
+def _column_moments(visited: Visited, counts: Float[Array, "resample traj"]) -> _OfGroups:
+    sums = jnp.matmul(counts, visited.columns, precision=lax.Precision.HIGHEST)
+    by_column = sums.reshape(len(counts), len(visited.column_group), 4)
     size, total, square, small = jnp.moveaxis(by_column, (2, 0), (0, 2))
     shift = total / jnp.maximum(size, 1)
     squares = jnp.maximum(square - total * shift, 0)
     lost = (square > 0) & (squares < (1e-7 if size.dtype == jnp.float64 else 1e-3) * square)
     vanishing = (small > 0) & (square < _least(size.dtype))
-    mean = found.column_origin[:, None] + shift
-    return _Found(stats.Moments(size, mean, squares), lost | vanishing)
+    mean = visited.column_origin[:, None] + shift
+    return _OfGroups(stats.Moments(size, mean, squares), lost | vanishing)
 
 
 def pvalues_by_counts(
-    found: Visited, counts: Float[Array, "resample traj"], num_states: int, *, ddof, undecided
+    visited: Visited, counts: Float[Array, "resample traj"], num_states: int, *, ddof, undecided
 ) -> tuple[Float[Array, "resample state"], Bool[Array, ""]]:
     """Welch's p-value of every state in every resample, and whether all can be trusted."""
-    few = _listed_moments(found, counts, 2 * num_states)
-    many = _column_moments(found, counts)
+    few = _listed_moments(visited, counts, 2 * num_states)
+    many = _column_moments(visited, counts)
     moments = jax.tree.map(
-        lambda x, y: x.at[found.column_group].set(y, mode="drop"), few.moments, many.moments
+        lambda x, y: x.at[visited.column_group].set(y, mode="drop"), few.moments, many.moments
     )
     by_class = (x.reshape(num_states, 2, len(counts)) for x in moments)
     below, above = (
         stats.Moments(*side) for side in zip(*((x[:, 0], x[:, 1]) for x in by_class), strict=True)
     )
     pvalue = decide(stats.welch_from_moments(above, below, ddof=ddof).pvalue, undecided)
-    exists = (found.column_group < 2 * num_states)[:, None]
+    exists = (visited.column_group < 2 * num_states)[:, None]
     doubtful = few.doubtful.any() | (many.doubtful & exists).any()
     return pvalue.T, ~doubtful

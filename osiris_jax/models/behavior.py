@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -139,7 +140,39 @@ def fit_behavior(
     candidates = _candidates(batch, method)
     _check_size(len(action), batch.num_actions, folds, candidates)
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
-    fill = _filler(len(action))
+    own_key = random.key(0) if key is None else key
+    network = partial(models.network, own_key, hidden=tuple(hidden), steps=steps)
+    scored = _scored(batch, candidates, action, fold, folds, smoothing, network)
+    compared = {name: score.calibration.mean_log_loss for name, score in scored.items()}
+    best = min(compared, key=lambda name: compared[name])
+    log_probs, converged, told = scored[best]
+    replaced = batch.behavior_log_prob is not None
+    result = _with_fitted(batch, mask, action, log_probs)
+    result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
+    probs = result.require("behavior_probs", PURPOSE)
+    how = (best, folds, float(smoothing))
+    return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
+
+
+class _Score(NamedTuple):
+    """What one method answers out of fold, [step, action], and how well."""
+
+    log_probs: np.ndarray
+    converged: bool
+    calibration: Calibration
+
+
+def _scored(
+    batch: TrajectoryBatch,
+    methods: Sequence[str],
+    action: np.ndarray,
+    fold: np.ndarray,
+    folds: int,
+    smoothing: float,
+    network: Callable[..., models.Fitted],
+) -> dict[str, _Score]:
+    """Every method, fitted to [step] actions and judged by them; `network` fits one."""
+    mask, fill = np.asarray(batch.mask), _filler(len(action))
     taken = models.Taken(fill(action), fill(fold, -1), folds, batch.num_actions)
     shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
     penalty = jnp.asarray(smoothing, batch.dtype)
@@ -151,24 +184,15 @@ def fit_behavior(
         rows = fill(_standardised(batch, mask))
         if name == "logistic":
             return models.logistic(taken, rows, penalty)
-        own_key = random.key(0) if key is None else key
-        return models.network(own_key, taken, rows, penalty, hidden=tuple(hidden), steps=steps)
+        return network(taken, rows, penalty)
 
-    scored: dict[str, tuple[np.ndarray, bool, Calibration]] = {}
-    for name in candidates:
+    scored = {}
+    for name in methods:
         fitted = fitted_by(name)
         log_probs = np.asarray(fitted.log_probs, np.float64)[: len(action)]
         converged = bool(np.asarray(fitted.converged).all())
-        scored[name] = log_probs, converged, calibrate(log_probs, action, fold, shares)
-    compared = {name: told.mean_log_loss for name, (_, _, told) in scored.items()}
-    best = min(compared, key=lambda name: compared[name])
-    log_probs, converged, told = scored[best]
-    replaced = batch.behavior_log_prob is not None
-    result = _with_fitted(batch, mask, action, log_probs)
-    result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
-    probs = result.require("behavior_probs", PURPOSE)
-    how = (best, folds, float(smoothing))
-    return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
+        scored[name] = _Score(log_probs, converged, calibrate(log_probs, action, fold, shares))
+    return scored
 
 
 def _check_size(steps: int, actions: int, folds: int, names: Sequence[str]) -> None:

@@ -95,13 +95,7 @@ def fit_q(
       used: the steps that may be drawn, by default all.
       weighting: the target is g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future": its mean
         is Q of the target policy) or 1 ("none": Q of the behaviour policy).
-      discount: gamma in [0, 1].
-      hidden: size of each hidden layer.
-      layers: number of hidden layers; 0 makes the model linear.
-      steps: number of minibatches.
-      minibatch: steps in each.
-      learning_rate: of Adam.
-      gradient_clip: clips every entry of the gradient to so much either way; None for no clipping.
+      discount, hidden, layers, steps, minibatch, learning_rate, gradient_clip: as for `nn_q`.
       standardize: centres and scales the targets; Q is scaled back.
       inputs: "observation" (standardised), "state" (one-hot), or "auto": observations if any.
     """

@@ -85,15 +85,15 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
         )
     everything = jnp.ones((1, batch.num_states), bool)
     maps = jnp.concatenate([candidates.maps, everything])
-    found = empirical.composite_moments(batch, maps, discount=candidates.discount)
+    moments = empirical.composite_moments(batch, maps, discount=candidates.discount)
     number = len(batch.reward)
-    target = corrected_value(batch, found.by_state[-1], candidates.discount)
+    target = corrected_value(batch, moments.by_state[-1], candidates.discount)
     returns = masked.returns(batch.reward, batch.mask, candidates.discount)
     sampled = jax.vmap(lambda log_weight: _variance(log_weight, returns, candidates.normalised))(
         candidates.log_weights
     )
-    plain = found.second - found.value**2
-    variance = (found.centred if candidates.normalised else plain)[:-1]
+    plain = moments.second - moments.value**2
+    variance = (moments.centred if candidates.normalised else plain)[:-1]
     variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
     return ERROR_COUNTS * (value - target) ** 2 + jnp.maximum(variance, sampled)
 
@@ -154,10 +154,10 @@ def lepski(
       width: standard errors to each side.
     """
     value, error = candidates.value, _bootstrap(candidates, key, resamples).std(0)
-    known = jnp.isfinite(value) & jnp.isfinite(error)
-    low = lax.cummax(jnp.where(known, value - width * error, -jnp.inf))
-    high = lax.cummin(jnp.where(known, value + width * error, jnp.inf))
-    meets = known & (lax.cummin((low <= high).astype(jnp.int32)) > 0)
+    defined = jnp.isfinite(value) & jnp.isfinite(error)
+    low = lax.cummax(jnp.where(defined, value - width * error, -jnp.inf))
+    high = lax.cummin(jnp.where(defined, value + width * error, jnp.inf))
+    meets = defined & (lax.cummin((low <= high).astype(jnp.int32)) > 0)
     return jnp.where(meets, -jnp.arange(len(low), dtype=error.dtype), 1)
 
 
@@ -194,8 +194,8 @@ def _bootstrap(candidates: Candidates, key, resamples: int) -> Float[Array, "res
         return candidates.resample(jax.tree.map(lambda field: field[rows], candidates.batch))
 
     values = lax.map(again, chosen)
-    known = jnp.isfinite(values)
-    return jnp.where(known, values, jnp.mean(values, 0, keepdims=True, where=known))
+    defined = jnp.isfinite(values)
+    return jnp.where(defined, values, jnp.mean(values, 0, keepdims=True, where=defined))
 
 
 SELECTION = watched({"model": model, "lepski": lepski, "bootstrap": bootstrap})
@@ -209,6 +209,6 @@ def choose(
     A score that is undefined never wins, an undefined estimate only where all are.
     """
     scores = SELECTION[method](candidates, **options)
-    known = jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
-    best = jnp.argmin(jnp.where(jnp.isnan(candidates.value), jnp.inf, known))
+    finite = jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
+    best = jnp.argmin(jnp.where(jnp.isnan(candidates.value), jnp.inf, finite))
     return Choice(levels[best], candidates.value[best], levels, candidates.value, scores)

@@ -6,6 +6,7 @@ Made from keywords, all of which are checked here: an option that cannot have an
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,36 @@ _OF_FIT = ("fit", "q_folds", "smoothing")
 _ALWAYS = ("discount", "key")
 _NOT_USED = "has no effect, for the test `{}` does not use it"
 _BY_LAG = "`{}` omits by lag, not the whole ratio of a step"
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """An estimator or a test with options, written `name:option=value:option=value`."""
+
+    text: str
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def parse(cls, field: str, text: Any) -> Named:
+        """Raises a ValueError that names the field where the text is not so written."""
+        if not isinstance(text, str):
+            raise ValueError(f"{field}: expected a name, got {text!r}")
+        name, *parts = text.split(":")
+        options = []
+        for part in parts:
+            option, equals, value = part.partition("=")
+            if not equals:
+                raise ValueError(f"{field}: expected option=value in {text!r}, got {part!r}")
+            options.append((option, _value(value)))
+        return cls(text, name, tuple(options))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # a word, or no value that anything takes
+        return text
 
 
 class Composition(NamedTuple):

@@ -64,8 +64,8 @@ def segment_moments(
     Where all values of a segment are equal its squares are exactly 0: that is asked of the values
     themselves, for the compiler may fuse a product into the difference before it is rounded.
     """
-    found = _segment_range(value, segment, num_segments)
-    return _moments_of_ranges(value, segment, found, jnp.zeros(1, value.dtype))
+    ranges = _segment_range(value, segment, num_segments)
+    return _moments_of_ranges(value, segment, ranges, jnp.zeros(1, value.dtype))
 
 
 def family_moments(
@@ -76,24 +76,24 @@ def family_moments(
     As `from_segment_origin` by family and then `segment_moments` would do, but the range of a
     family is that of its members, so nothing is gathered twice.
     """
-    found = _segment_range(value, segment, math.prod(shape))
+    ranges = _segment_range(value, segment, math.prod(shape))
     whole = _Range(
-        found.smallest.reshape(shape).min((0, 2)), found.largest.reshape(shape).max((0, 2))
+        ranges.smallest.reshape(shape).min((0, 2)), ranges.largest.reshape(shape).max((0, 2))
     )
     origin = jnp.broadcast_to(whole.clip_zero()[None, :, None], shape).ravel()
-    moments = _moments_of_ranges(value, segment, found, origin)
+    moments = _moments_of_ranges(value, segment, ranges, origin)
     return Moments(*(x.reshape(shape) for x in moments))
 
 
 def _moments_of_ranges(
     value: Float[Array, " item"],
     segment: Int[Array, " item"],
-    found: _Range,
+    ranges: _Range,
     measured_from: Float[Array, "#segment"],
 ) -> Moments:
-    num_segments = len(found.smallest)
-    constant = ~(found.smallest < found.largest)
-    origin = found.clip_zero()
+    num_segments = len(ranges.smallest)
+    constant = ~(ranges.smallest < ranges.largest)
+    origin = ranges.clip_zero()
     from_origin = value - look_up(origin, segment)
     ones_and_values = jnp.stack([jnp.ones_like(value), from_origin], -1)
     size, total = segment_sum(ones_and_values, segment, num_segments).T

@@ -24,7 +24,13 @@ from osiris_jax.core.random_streams import FIT_STREAM
 from osiris_jax.pipeline.compose import gather, map_at
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.relevance.samples import WEIGHTINGS, first_visits
-from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer, tabular_world
+from osiris_jax.study.checks import (
+    MOST_TRAJECTORIES,
+    integer,
+    settle_data_sets,
+    some_of,
+    weighting,
+)
 from osiris_jax.study.chunks import Progress, by_size
 from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld
@@ -62,9 +68,7 @@ class Calibration:
     """How often tests call a state relevant, in independent data sets of a tabular world.
 
     Attributes:
-      world: a name in `oj.WORLDS`, or a `TabularWorld`.
-      trials: independent data sets.
-      sizes: numbers of trajectories.
+      world, trials, sizes: as for `Coverage`; the world is tabular.
       alphas: levels of the tests with p-values.
       thresholds: the same for tests in `THRESHOLDS`.
       tests: names of tests; "nn-q" fits a network to every data set.
@@ -91,24 +95,19 @@ class Calibration:
     seed: int = 0
 
     def __post_init__(self):
-        world = tabular_world(
-            self.world, "calibration needs a tabular world, whose relevance is known"
-        )
-        object.__setattr__(self, "world", world)
-        for field in ("sizes", "alphas", "thresholds", "tests", "weightings", "variants", "edges"):
-            if not getattr(self, field):
-                raise ValueError(f"{field}: none given")
+        problem = "calibration needs a tabular world, whose relevance is known"
+        settle_data_sets(self, problem, 1)
+        some_of(self, "alphas", "thresholds", "tests", "weightings", "variants", "edges")
         for name in self.tests:
             if name not in RELEVANCE or "weighting" not in keywords(RELEVANCE[name]):
                 raise ValueError(f"tests: {name!r} is not a test of data")
         for name in self.variants:
             if name not in VARIANTS:
-                known = ", ".join(repr(variant) for variant in VARIANTS)
-                raise ValueError(f"variants: {name!r} is unknown; there are {known}")
-        for test, weighting in itertools.product(self.tests, self.weightings):
-            check_options({"weighting": weighting}, RELEVANCE[test])
-            if weighting not in WEIGHTINGS:
-                raise ValueError(f"weightings: {weighting!r} is not one of {', '.join(WEIGHTINGS)}")
+                names = ", ".join(repr(variant) for variant in VARIANTS)
+                raise ValueError(f"variants: {name!r} is unknown; there are {names}")
+        for test, name in itertools.product(self.tests, self.weightings):
+            check_options({"weighting": name}, RELEVANCE[test])
+            weighting("weightings", name)
         if not all(0 <= alpha <= 1 for alpha in self.alphas):
             raise ValueError(f"alphas: must be in [0, 1], got {self.alphas}")
         if not all(0 <= threshold < np.inf for threshold in self.thresholds):
@@ -119,18 +118,11 @@ class Calibration:
         ):
             if idle and given(getattr(self, field)):
                 raise ValueError(f"{field}: has no effect on {', '.join(self.tests)}")
-        integer("seed", self.seed, 0, 2**63 - 1)
         if not self._forms():
             raise ValueError(f"variants: {', '.join(self.tests)} know none of these")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount: must be in [0, 1], got {self.discount}")
-        for field, numbers, least, most in (
-            ("trials", (self.trials,), 2, MOST_TRIALS),
-            ("sizes", self.sizes, 1, MOST_TRAJECTORIES),
-            ("least_visits", (self.least_visits,), 0, MOST_TRAJECTORIES),
-        ):
-            for number in numbers:
-                integer(field, number, least, most)
+        integer("least_visits", self.least_visits, 0, MOST_TRAJECTORIES)
         if list(self.edges) != sorted(self.edges) or self.edges[-1] != float("inf"):
             raise ValueError("edges: expected rising numbers, the last of them inf")
 

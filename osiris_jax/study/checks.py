@@ -9,10 +9,11 @@ import jax
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
 
-MOST_TRIALS, MOST_TRAJECTORIES = 10**9, 2**31
+MOST_TRIALS, MOST_TRAJECTORIES, LARGEST_SEED = 10**9, 2**31, 2**63 - 1
 
 
 def sequence(field: str, value: Any) -> tuple:
@@ -49,6 +50,30 @@ def tabular_world(world: Any, problem: str) -> TabularWorld:
     if not isinstance(world, TabularWorld):
         raise ValueError(f"world: {problem}")
     return world
+
+
+def settle_data_sets(plan: Any, problem: str, smallest: int) -> None:
+    """Makes the world of a frozen plan, which must be tabular; checks trials, sizes and seed."""
+    object.__setattr__(plan, "world", tabular_world(plan.world, problem))
+    integer("trials", plan.trials, 2, MOST_TRIALS)
+    some_of(plan, "sizes")
+    for size in plan.sizes:
+        integer("sizes", size, smallest, MOST_TRAJECTORIES)
+    integer("seed", plan.seed, 0, LARGEST_SEED)
+
+
+def some_of(plan: Any, *fields: str) -> None:
+    """Refuses fields that are empty."""
+    for field in fields:
+        if not getattr(plan, field):
+            raise ValueError(f"{field}: none given")
+
+
+def weighting(field: str, value: Any) -> str:
+    """The value, if it is a way to weight samples."""
+    if value not in WEIGHTINGS:
+        raise ValueError(f"{field}: {value!r} is not one of {', '.join(WEIGHTINGS)}")
+    return value
 
 
 def no_repeats(field: str, values: tuple) -> None:

@@ -22,15 +22,13 @@ from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.estimators import parse_name
 from osiris_jax.inference import INTERVALS, Sample
-from osiris_jax.inference.checks import check_methods, refusal, refuse_idle
+from osiris_jax.inference.checks import check_methods, check_numbers, refusal, refuse_idle
 from osiris_jax.inference.forms import prepare, terms_of_parts, values_of_rows
 from osiris_jax.inference.methods import NEEDS
 from osiris_jax.inference.resampling import draw_rows, rows_without_groups
-from osiris_jax.inference.run import check_numbers
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.pipeline.spec import Spec, make_specs
-from osiris_jax.relevance.samples import WEIGHTINGS
-from osiris_jax.study.checks import MOST_TRAJECTORIES, MOST_TRIALS, integer, tabular_world
+from osiris_jax.study.checks import settle_data_sets, some_of, weighting
 from osiris_jax.study.chunks import Progress, by_size
 from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
@@ -122,19 +120,10 @@ class Coverage:
     seed: int = 0
 
     def __post_init__(self):
-        world = tabular_world(self.world, "coverage needs a tabular world, whose value is known")
-        object.__setattr__(self, "world", world)
-        integer("trials", self.trials, 2, MOST_TRIALS)
-        if not self.sizes:
-            raise ValueError("sizes: none given")
-        for size in self.sizes:
-            integer("sizes", size, 2, MOST_TRAJECTORIES)
-        integer("seed", self.seed, 0, 2**63 - 1)
-        if not self.estimators:
-            raise ValueError("estimators: none given")
+        settle_data_sets(self, "coverage needs a tabular world, whose value is known", 2)
+        some_of(self, "estimators")
         check_methods(self.methods)
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
+        weighting("weighting", self.weighting)
         check_numbers(self.confidence, self.resamples)
         if not self.pairs:
             raise ValueError("methods: none of these is for any of the estimators")
@@ -253,11 +242,11 @@ def _room(batch: TrajectoryBatch, before: Sizes | None) -> Sizes:
     """Sizes that hold every data set of this chunk and of those before, to compile seldom."""
     by_group = trajectories_by_group(batch)
     itemsize = batch.dtype.itemsize
-    found = plan_sizes(by_group, batch.reward.shape[1], itemsize, COLUMNS_MEMORY)
-    if before is None or before.few != found.few:
-        return found
-    blocks, columns = (max(pair) for pair in zip(before[:2], found[:2], strict=True))
-    return Sizes(blocks, columns, found.few)
+    sizes = plan_sizes(by_group, batch.reward.shape[1], itemsize, COLUMNS_MEMORY)
+    if before is None or before.few != sizes.few:
+        return sizes
+    blocks, columns = (max(pair) for pair in zip(before[:2], sizes[:2], strict=True))
+    return Sizes(blocks, columns, sizes.few)
 
 
 @compiled(static_argnames=("room", "resamples"))
@@ -282,10 +271,10 @@ def _statistics(
         key, data = item
         prepared = prepare(data, specs, room)
         draws = random.fold_in(key, RESAMPLES_STREAM)
-        found: dict[str, dict[str, Array]] = {}
+        statistics: dict[str, dict[str, Array]] = {}
         for label, spec in specs.items():
             terms = terms_of_parts(spec, prepared.parts.get(label))
-            found[label] = {"value": prepared.values[label], **terms}
+            statistics[label] = {"value": prepared.values[label], **terms}
 
         def values(rows: Array) -> dict[str, Array]:
             return values_of_rows(data, prepared, specs, rows)
@@ -293,11 +282,11 @@ def _statistics(
         if resamples:
             drawn = lax.map(lambda some: values(draw_rows(draws, some, size)), numbers)
             for label, x in drawn.items():
-                found[label]["resampled"] = x.ravel()[:resamples]
+                statistics[label]["resampled"] = x.ravel()[:resamples]
         if left_out:
             groups = [values(rows) for rows in left_out]
-            for label in found:
-                found[label]["left_out"] = jnp.concatenate([x[label] for x in groups])
-        return found
+            for label in statistics:
+                statistics[label]["left_out"] = jnp.concatenate([x[label] for x in groups])
+        return statistics
 
     return lax.map(one, (keys, batch))

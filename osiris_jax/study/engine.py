@@ -9,7 +9,6 @@ other trials, nor the chunks, nor the workers can change its values.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from jax import Array
 
 from osiris_jax.batch import bucket_length
 from osiris_jax.core.compiled import compiled
+from osiris_jax.core.machine import cores
 from osiris_jax.pipeline import selection
 from osiris_jax.study.kernel import Estimates, estimates_of, of_data_set
 from osiris_jax.study.plan import Study
@@ -47,7 +47,7 @@ class Engine:
         devices = jax.local_devices() if devices is None else devices
         self.on_cpu = all(device.platform == "cpu" for device in devices)
         alone = self.on_cpu and len(devices) == 1 and isinstance(self.source, Simulated)
-        self.workers = devices * (_cores() if alone else 1)
+        self.workers = devices * (cores() if alone else 1)
         self.num_cells = len(study.cells())
         self._lengths: tuple[int, ...] | None = None
 
@@ -85,8 +85,8 @@ class Engine:
             drawn = list(pool.map(partial(self._drawn, double), self.workers, parts))
             if self._lengths is None:
                 self._lengths = self._padded_lengths(parts, drawn)
-            found = list(pool.map(partial(self._values_of, double), range(self.width), drawn))
-        return np.concatenate(found)[: len(trials)]
+            values = list(pool.map(partial(self._values_of, double), range(self.width), drawn))
+        return np.concatenate(values)[: len(trials)]
 
     def keeps_values(self, trials: int) -> bool:
         """Whether the trials of a study that differs in their number alone have these values.
@@ -150,8 +150,8 @@ class Engine:
                 waiting.append((members, estimate(drawn, members, steps)))
                 if len(waiting) > 1:
                     _collect(values, *waiting.pop(0))
-            for members, found in waiting:
-                _collect(values, members, found)
+            for members, estimates in waiting:
+                _collect(values, members, estimates)
         return values
 
     def _groups(self, longest: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -188,15 +188,8 @@ class Engine:
         return estimate
 
 
-def _collect(values: np.ndarray, members: np.ndarray, found: Array) -> None:
-    values[members] = np.asarray(found)[: len(members)]
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _collect(values: np.ndarray, members: np.ndarray, estimates: Array) -> None:
+    values[members] = np.asarray(estimates)[: len(members)]
 
 
 @compiled

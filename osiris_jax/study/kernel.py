@@ -14,9 +14,8 @@ from jax import Array, random
 from osiris_jax.core.options import Options, bind, traced
 from osiris_jax.estimators import parse_name
 from osiris_jax.pipeline import selection
-from osiris_jax.pipeline.spec import Composition, Spec
+from osiris_jax.pipeline.spec import Composition, Named, Spec
 from osiris_jax.relevance import THRESHOLDS
-from osiris_jax.study.named import Named
 from osiris_jax.study.plan import MAP_LEVEL, MAPS, OF_OMISSION, ON_POLICY, TRUE_TOLERANCE, Study
 from osiris_jax.study.source import DataSets, method_key
 
@@ -126,12 +125,12 @@ def of_data_set(estimates: Estimates, data: DataSets) -> Array:
 
 def _of_size(estimates: Estimates, data: DataSets, size: int) -> Array:
     batch = jax.tree.map(lambda field: field[:size], data.data)
-    key, values, found = method_key(data.key, size), [], {}
+    key, values, gathered = method_key(data.key, size), [], {}
     for spec, shared in zip(estimates.specs, estimates.evidence, strict=True):
         spec = _with_key(spec, key)
-        if spec.test is not None and shared not in found:
-            found[shared] = spec.evidence(batch)
-        values.append(jnp.ravel(spec.values(batch, found.get(shared))))
+        if spec.test is not None and shared not in gathered:
+            gathered[shared] = spec.evidence(batch)
+        values.append(jnp.ravel(spec.values(batch, gathered.get(shared))))
     if estimates.on_policy is not None and data.on_policy is not None:
         values.insert(estimates.on_policy, data.on_policy[:size].mean()[None])
     return jnp.concatenate(values)

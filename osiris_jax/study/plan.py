@@ -28,10 +28,10 @@ from osiris_jax.data.columns import suggest
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.pipeline.compose import is_by_lag, test_for
 from osiris_jax.pipeline.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
-from osiris_jax.pipeline.spec import Composition, refuse_idle
+from osiris_jax.pipeline.spec import Composition, Named, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
-from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.study.checks import (
+    LARGEST_SEED,
     MOST_TRAJECTORIES,
     MOST_TRIALS,
     integer,
@@ -39,10 +39,11 @@ from osiris_jax.study.checks import (
     no_repeats,
     number,
     sequence,
+    some_of,
     try_kernel,
+    weighting,
 )
 from osiris_jax.study.experiment import Cell, to_toml
-from osiris_jax.study.named import Named
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
 
@@ -108,7 +109,7 @@ class Study:
         plain = {
             "world": world,
             "trials": integer("trials", self.trials, 1, MOST_TRIALS),
-            "seed": integer("seed", self.seed, 0, 2**63 - 1),
+            "seed": integer("seed", self.seed, 0, LARGEST_SEED),
             "truth_episodes": integer("truth_episodes", self.truth_episodes, 2, 2**31),
             "sizes": tuple(integer("sizes", n, 1, MOST_TRAJECTORIES) for n in self.sizes)
             or (world.size,),
@@ -121,12 +122,10 @@ class Study:
             self._settle(field, value)
         for field in ("sizes", "alphas", "thresholds"):
             no_repeats(field, getattr(self, field))
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting: {self.weighting!r} is not one of {', '.join(WEIGHTINGS)}")
+        weighting("weighting", self.weighting)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
-        if not self.estimators:
-            raise ValueError("estimators: none given")
+        some_of(self, "estimators")
         for field in ("estimators", "relevance"):
             no_repeats(field, getattr(self, field))
         for named in self.named_estimators:
@@ -162,23 +161,23 @@ class Study:
 
     def idle(self) -> dict[str, str]:
         """The fields that cannot have an effect in this study, each with the reason."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         if isinstance(self.world, TabularWorld):
-            found["truth_episodes"] = "has no effect, for this world's value is known exactly"
+            reasons["truth_episodes"] = "has no effect, for this world's value is known exactly"
         if not self.omits:
-            found.update(dict.fromkeys(_OF_TESTS, "has no effect, for no estimator omits"))
-            return found
+            reasons.update(dict.fromkeys(_OF_TESTS, "has no effect, for no estimator omits"))
+            return reasons
         tests = [test for test in self.tests if test.name not in MAPS]
         if not any(test.name in THRESHOLDS for test in tests):
-            found["thresholds"] = f"only for relevance by {', '.join(THRESHOLDS)}"
+            reasons["thresholds"] = f"only for relevance by {', '.join(THRESHOLDS)}"
         if not tests or not (self.methods or any(map(_has_alpha, tests))):
-            found["alphas"] = "has no effect, for no relevance test has levels"
+            reasons["alphas"] = "has no effect, for no relevance test has levels"
         for field in ("weighting", "ddof"):
             taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting)
             own = (dict(test.options) for test in tests for _ in self._omitting)
             if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
-                found[field] = "has no effect, for no relevance test uses it"
-        return found
+                reasons[field] = "has no effect, for no relevance test uses it"
+        return reasons
 
     def _check_estimator(self, named: Named) -> None:
         if named.name == ON_POLICY:
@@ -334,10 +333,10 @@ class Study:
             raise ValueError(f"{path}: {error}") from None
         except RecursionError:
             raise ValueError(f"{path}: brackets are nested too deeply") from None
-        known = [field.name for field in dataclasses.fields(cls)]
+        names = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
-            if name not in known:
-                raise ValueError(f"{path}: {name!r} is not a field; {suggest(name, known)}")
+            if name not in names:
+                raise ValueError(f"{path}: {name!r} is not a field; {suggest(name, names)}")
         try:
             return cls(**{**fields, **changes})
         except (ValueError, TypeError) as error:
@@ -368,7 +367,7 @@ def _has_alpha(test: Named) -> bool:
 def _level(alpha: Any) -> float | str:
     if isinstance(alpha, str):
         if alpha != AUTO and alpha not in SELECTION:
-            known = ", ".join((AUTO, *SELECTION))
-            raise ValueError(f"alphas: expected a number or one of {known}, got {alpha!r}")
+            words = ", ".join((AUTO, *SELECTION))
+            raise ValueError(f"alphas: expected a number or one of {words}, got {alpha!r}")
         return alpha
     return number("alphas", alpha, 0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 import jax
 import numpy as np
 
+from osiris_jax.core.memory import free as free_memory
 from osiris_jax.study.chunks import Chunks, Progress, silent
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.experiment import Experiment
@@ -113,17 +113,6 @@ def _chunk_size(
         raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
     most = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
     return Chunks.even(experiment.trials, most).size
-
-
-def free_memory() -> int:
-    """Bytes that can be had without swapping; a guess where the system does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return 2**31
 
 
 def _open(experiment: Experiment, out: str | Path | None, chunk_size: int) -> Store:

@@ -141,8 +141,8 @@ class Played:
         returns = None
         if self.study.is_on_policy:
             discount = self.study.discount
-            found = self.world.returns(target_keys(keys), self.size, discount=discount)
-            returns = jnp.asarray(found.returns, batch.dtype)
+            played = self.world.returns(target_keys(keys), self.size, discount=discount)
+            returns = jnp.asarray(played.returns, batch.dtype)
         return jax.block_until_ready(jax.device_put(DataSets(keys, batch, returns), device))
 
     def pilot_lengths(self, drawn: list[DataSets]) -> np.ndarray:

@@ -47,8 +47,8 @@ def truth_of(study: Study) -> Truth:
     if isinstance(world, TabularWorld):
         return Truth(world.exact(study.discount).value, 0.0, 0)
     key = jax.random.fold_in(jax.random.key(study.seed), TRUTH_STREAM)
-    found = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
-    returns = np.asarray(found.returns, np.float64)
+    played = world.returns(key, study.truth_episodes, policy="target", discount=study.discount)
+    returns = np.asarray(played.returns, np.float64)
     error = returns.std(ddof=1) / math.sqrt(len(returns))
     return Truth(float(returns.mean()), float(error), len(returns))
 
@@ -224,10 +224,10 @@ def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> 
         exact = study.world.exact(study.discount)
         for row in rows:
             if row["estimator"] in ("is", "pdis", "mc"):
-                found = exact.moments(row["estimator"], n=row["size"])
+                true = exact.moments(row["estimator"], n=row["size"])
                 notes.append(
-                    f"exact for {_label(row)}: mean {found.mean:.5g}, std {found.std:.5g}, "
-                    f"RMSE {found.rmse:.5g}"
+                    f"exact for {_label(row)}: mean {true.mean:.5g}, std {true.std:.5g}, "
+                    f"RMSE {true.rmse:.5g}"
                 )
     return notes
 

@@ -278,30 +278,19 @@ class Shared:
 
 
 def record(
-    dynamics: Any,
-    decider: Any,
-    keys: Keys,
-    size: int,
-    *,
-    steps: int,
-    lanes: int,
-    observations: bool,
-    probs: bool = False,
+    dynamics: Any, decider: Any, keys: Keys, size: int, *, probs: bool = False, **options: Any
 ) -> TrajectoryBatch:
-    """`size` trajectories of at most `steps` steps for each key: a batch [trial, traj, time]."""
+    """`size` trajectories for each key: a batch [trial, traj, time]; options of `record_fields`."""
     leaves, shared = Shared.split((dynamics, decider))
     leaves = jax.device_put(leaves)
-    options = {"steps": steps, "lanes": lanes, "observations": observations, "probs": probs}
-    return _record(leaves, keys, shared=shared, size=size, **options)
+    return _record(leaves, keys, shared=shared, size=size, probs=probs, **options)
 
 
 @partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
-def _record(leaves: list, keys: Array, *, shared: Shared, size: int, **options: Any):
+def _record(leaves: list, keys: Array, *, shared: Shared, size: int, steps: int, **options: Any):
     dynamics, decider = shared.restore(leaves)
-    recorded = record_fields(dynamics, decider, keys, size, **options)
-    return batch_of(
-        dynamics, decider, recorded.pad_or_cut(options["steps"]), probs=options["probs"]
-    )
+    recorded = record_fields(dynamics, decider, keys, size, steps=steps, **options)
+    return batch_of(dynamics, decider, recorded.pad_or_cut(steps), probs=options["probs"])
 
 
 def outcomes(

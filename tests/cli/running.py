@@ -23,3 +23,10 @@ def refusal(monkeypatch, capsys, *arguments):
     assert printed.err.startswith("osiris-jax: ")
     (line,) = printed.err.splitlines()
     return line
+
+
+def refused(monkeypatch, capsys, out, *arguments):
+    """The same of a command that would write to a folder, and has not made it."""
+    line = refusal(monkeypatch, capsys, *arguments, "--out", out)
+    assert not out.exists()
+    return line

@@ -4,7 +4,7 @@ import json
 
 import pandas
 import pytest
-from running import refusal, run
+from running import refusal, refused, run
 
 import osiris_jax as oj
 from osiris_jax.cli import pages, reproduction
@@ -172,9 +172,7 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_one_line_and_nothing_is_written(monkeypatch, capsys, tmp_path, kind):
     arguments, problem = BAD[kind]
-    out = tmp_path / "run"
-    assert problem in refusal(monkeypatch, capsys, "reproduce", *arguments, "--out", out)
-    assert not out.exists()
+    assert problem in refused(monkeypatch, capsys, tmp_path / "run", "reproduce", *arguments)
 
 
 def test_lunar_lander_says_which_extra_it_needs(monkeypatch, capsys, tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
-from running import refusal, run
+from running import refusal, refused, run
 
 from osiris_jax import cli
 from osiris_jax.cli.options import size_of_memory
@@ -149,9 +149,7 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_study_is_one_line_and_nothing_is_written(monkeypatch, capsys, tmp_path, kind):
     arguments, problem = BAD[kind]
-    out = tmp_path / "run"
-    assert problem in refusal(monkeypatch, capsys, "study", *arguments, "--out", out)
-    assert not out.exists()
+    assert problem in refused(monkeypatch, capsys, tmp_path / "run", "study", *arguments)
 
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch, capsys, tmp_path):

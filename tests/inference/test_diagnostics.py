@@ -1,11 +1,10 @@
 """What an omission does to the data: counts and covariance by plain loops, bias by exact worlds."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import oracles as oracle
 import pytest
-from datasets import NUM_STATES, random_data, random_map
+from datasets import NUM_STATES, poisoned, random_data, random_map
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import random
@@ -34,20 +33,6 @@ def corridor():
 
 def batch_of(data):
     return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES, num_actions=3), 16)
-
-
-def poison(batch):
-    """The batch with NaN, and states that do not exist, in the padding; and more of it."""
-    batch = oj.pad_to(batch, batch.mask.shape[1] + 3)
-
-    def bad(x, value):
-        return jnp.where(batch.mask, x, value)
-
-    return batch.replace(
-        reward=bad(batch.reward, jnp.nan),
-        log_ratio=bad(batch.log_ratio, jnp.nan),
-        state=bad(batch.state, 10**6),
-    )
 
 
 def pairs(data, keep, discount):
@@ -94,7 +79,8 @@ def test_counts_covariance_and_interval_by_loops(double, seed, zeros, discount):
 @pytest.mark.parametrize("options", [{"relevance": "oracle", "keep": random_map(3)}, {}])
 def test_padding_never_matters(float_type, options):
     batch = batch_of(random_data(3, 6))
-    clean, bad = (oj.omission_diagnostics(b, **options) for b in (batch, poison(batch)))
+    worse = poisoned(oj.pad_to(batch, batch.mask.shape[1] + 3))
+    clean, bad = (oj.omission_diagnostics(b, **options) for b in (batch, worse))
     assert clean.covariance == pytest.approx(bad.covariance, rel=1e-5)
     np.testing.assert_allclose(clean.interval, bad.interval, rtol=1e-4)
     assert np.isfinite(clean.interval).all()

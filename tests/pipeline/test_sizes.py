@@ -231,8 +231,9 @@ def test_the_limit_is_settable_and_else_follows_what_is_free(monkeypatch):
     assert 2**24 < memory.limit() < 2**50
     monkeypatch.setattr(memory, "_of_container", lambda: 4000)
     assert memory.limit() == 1000
-    monkeypatch.setattr(memory, "_free", lambda: None)
-    assert memory.limit() == memory.UNKNOWN
+    for place in ("_of_container", "_of_machine"):
+        monkeypatch.setattr(memory, place, lambda: None)
+    assert memory.limit() == memory.UNKNOWN // memory.SHARE == 4 * 2**30
     monkeypatch.setenv("OSIRIS_JAX_MEMORY", "1.5G")
     assert memory.limit() == 3 * 2**29
     monkeypatch.setenv("OSIRIS_JAX_MEMORY", "lots")

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,9 @@ import numpy as np
 import pytest
 from datasets import ragged
 from oracles import intervals as slow
+from running import refused, run
 
 import osiris_jax as oj
-from osiris_jax import cli
 from osiris_jax.inference.resampling import draw_rows
 from osiris_jax.study.coverage import Coverage, bounds_of
 
@@ -197,14 +196,6 @@ def test_methods_that_are_for_none_are_refused(waiting):
         Coverage(world=waiting, estimators=("osirwis",), methods=("t",))
 
 
-def run(monkeypatch, *arguments):
-    """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["osiris-jax", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code or 0
-
-
 COMMAND = ("coverage", "--world", "waiting-room", "--trials", 3, "--sizes", "6,9")
 COMMAND += ("--estimators", "is,wis", "--methods", "t,hcope", "--out")
 
@@ -242,12 +233,7 @@ def test_the_command_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path)
 def test_a_bad_command_is_one_line_and_nothing_is_written(
     monkeypatch, capsys, tmp_path, arguments, problem
 ):
-    out = tmp_path / "out"
-    assert run(monkeypatch, "coverage", *arguments, "--out", out) == 2
-    printed = capsys.readouterr()
-    assert problem in printed.err
-    assert len(printed.err.splitlines()) == 1
-    assert not out.exists()
+    assert problem in refused(monkeypatch, capsys, tmp_path / "out", "coverage", *arguments)
 
 
 def test_help_has_an_example(monkeypatch, capsys):

@@ -1,9 +1,7 @@
 """Tabular worlds, ICU-Sepsis and CartPole: what they refuse, and that they move as they should."""
 
 import dataclasses
-from importlib.metadata import PackageNotFoundError, files
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,16 +10,17 @@ from oracles import enumeration
 
 import osiris_jax as oj
 from osiris_jax.data.policies import Tabular
-from osiris_jax.models.networks import QNetwork
-from osiris_jax.worlds import WORLDS, icu_sepsis, make
-from osiris_jax.worlds.cartpole import cartpole_with
+from osiris_jax.worlds import WORLDS, make
 from osiris_jax.worlds.tabular import TabularWorld
 
 UNIFORM = np.full((3, 2), 0.5)
+
 SUCCESSORS = np.array([[1, 2], [0, 2], [2, 2]])
+
 REWARD = np.array([[1.0, 2.0], [-1.0, 5.0], [0.0, 0.0]])
+
 KEY = jax.random.key(0)
-LIVING = 713  # states of ICU-Sepsis that do not end a stay
+
 FIELDS = ("reward", "log_ratio", "action", "state", "mask")
 
 
@@ -252,178 +251,6 @@ def test_make_lists_the_worlds_and_gives_the_same_object_twice():
     assert all(name in str(caught.value) for name in WORLDS)
     assert make("express") is make("express")
     assert oj.make is make
-
-
-# ----------------------------------------------------------------------------- icu-sepsis
-
-
-@pytest.fixture(scope="module")
-def sepsis():
-    return make("icu-sepsis")
-
-
-@pytest.fixture(scope="module")
-def wheel():
-    """The arrays of the package's own file."""
-    path = next(p for p in files("icu-sepsis") if str(p).endswith("dynamics.npz"))
-    with np.load(str(path.locate())) as archive:
-        return dict(archive)
-
-
-@pytest.fixture(scope="module")
-def sepsis_policies(wheel):
-    """Uniform, expert and optimal, the last by policy iteration, the first of equal actions."""
-    transition, states, actions = wheel["tx_mat"], *wheel["expert_policy"].shape
-    uniform = np.full((states, actions), 1 / actions)
-    expert = uniform.copy()
-    expert[:LIVING] = wheel["expert_policy"][:LIVING]
-    paid = np.einsum("ijk,ijk->ij", transition, wheel["r_mat"])[:LIVING]
-    onward, rows = transition[:LIVING, :, :LIVING], np.arange(LIVING)
-    chosen, before = paid.argmax(1), None
-    while not np.array_equal(chosen, before):
-        before = chosen
-        value = np.linalg.solve(np.eye(LIVING) - onward[rows, chosen], paid[rows, chosen])
-        action_value = paid + onward @ value
-        chosen = (action_value >= action_value.max(1, keepdims=True) - 1e-9).argmax(1)
-    optimal = np.eye(actions)[np.append(chosen, [0, 0, 0])]
-    return {"uniform": uniform, "expert": expert, "optimal": optimal, "q": action_value}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "length"),
-    [("uniform", 0.7801, 9.46), ("expert", 0.7818, 9.24), ("optimal", 0.8751, 10.99)],
-)
-def test_icu_sepsis_has_the_known_values(sepsis, sepsis_policies, name, value, length):
-    exact, policy = sepsis.exact(), sepsis_policies[name]
-    assert exact.policy_value(policy) == pytest.approx(value, abs=5e-5)
-    lengths = exact.length_probs(policy)
-    assert lengths.sum() == pytest.approx(1)
-    assert lengths @ np.arange(501) == pytest.approx(length, abs=5e-3)
-
-
-def test_icu_sepsis_is_as_large_as_described(sepsis):
-    assert repr(sepsis) == "TabularWorld('icu-sepsis', num_states=716, num_actions=25, horizon=500)"
-    assert sepsis.size == 100
-    assert np.flatnonzero(sepsis.dynamics.terminal).tolist() == [713, 714, 715]
-
-
-def test_icu_sepsis_mixes_the_policies_as_described(sepsis, sepsis_policies):
-    expert, q = sepsis_policies["expert"], sepsis_policies["q"]
-    behavior = 0.9 * expert + 0.1 * sepsis_policies["uniform"]
-    np.testing.assert_allclose(sepsis.behavior_probs, behavior, rtol=1e-6)
-    optimal = 2 * (sepsis.target_probs - 0.5 * expert)[:LIVING]
-    np.testing.assert_allclose(np.sort(optimal)[:, :-1], 0, atol=1e-6)
-    np.testing.assert_allclose((optimal * q).sum(1), q.max(1), rtol=1e-6)
-
-
-def test_icu_sepsis_takes_the_first_of_equal_actions_whatever_the_rounding(sepsis, sepsis_policies):
-    """In a third of the states several actions are best, and sums in another order must agree."""
-    target = 0.5 * sepsis_policies["expert"] + 0.5 * sepsis_policies["optimal"]
-    found = sepsis.target_probs[:LIVING]
-    differ = np.abs(found - target[:LIVING]).max(1) > 1e-6
-    assert differ.sum() == 0
-
-
-def test_icu_sepsis_keeps_the_files_transitions(sepsis, wheel):
-    dynamics = sepsis.dynamics
-    rng = np.random.default_rng(0)
-    for state, action in zip(rng.integers(0, 713, 50), rng.integers(0, 25, 50), strict=True):
-        row = np.zeros(716)
-        np.add.at(row, dynamics.successor[state, action], dynamics.probability[state, action])
-        np.testing.assert_allclose(row, wheel["tx_mat"][state, action], rtol=1e-6, atol=1e-12)
-    start = np.zeros(716)
-    start[dynamics.start] = dynamics.start_probability
-    np.testing.assert_allclose(start, wheel["d_0"], rtol=1e-6)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    for absent in (missing, lambda name: None, lambda name: []):
-        monkeypatch.setattr(icu_sepsis, "files", absent)
-        with pytest.raises(ModuleNotFoundError, match=r"osiris-jax\[sepsis\]"):
-            icu_sepsis.icu_sepsis()
-
-
-# ------------------------------------------------------------------------------- CartPole
-
-
-def balancing():
-    """A Q-function by hand: push the way that the pole leans and the cart drifts."""
-    kernel = np.array([[0.0, 0.1], [0.0, 0.4], [0.0, 4.0], [0.0, 1.0]], np.float32)
-    params = {"params": {"Dense_0": {"kernel": kernel, "bias": np.zeros(2, np.float32)}}}
-    return QNetwork(params, np.ones(4, np.float32), (2,))
-
-
-@pytest.fixture(scope="module")
-def cartpole():
-    return cartpole_with(balancing(), horizon=700)
-
-
-def gymnasium_step(env, state, action):
-    env.reset(seed=0)
-    env.unwrapped.state = np.array(state, np.float64)
-    _, reward, terminated, truncated, _ = env.step(int(action))
-    return np.array(env.unwrapped.state), reward, terminated or truncated
-
-
-def some_states(count):
-    """Random states, half of them near a bound so that many a step ends there."""
-    rng = np.random.default_rng(0)
-    states = rng.uniform([-2.3, -2, -0.2, -2], [2.3, 2, 0.2, 2], (count, 4))
-    side = rng.choice([-1, 1], count // 4)
-    states[: count // 4, 0], states[: count // 4, 1] = 2.39 * side, 2.5 * side
-    states[count // 4 : count // 2, 2] = 0.2 * side
-    states[count // 4 : count // 2, 3] = 2.0 * side
-    return states
-
-
-def test_single_steps_are_gymnasiums(float_type, cartpole):
-    """From synchronised states; longer runs part, for the system is unstable."""
-    states = some_states(240).astype(float_type)
-    actions = np.arange(240) % 2
-    dynamics = cartpole.dynamics
-
-    @jax.jit
-    @jax.vmap
-    def step(state, action):
-        observation, inner = dynamics.reset(jax.random.key(0))
-        names = ("x", "x_dot", "theta", "theta_dot")
-        inner = inner.replace(**{name: state[i] for i, name in enumerate(names)})
-        (observation, _), reward, done = dynamics.step(jax.random.key(0), (state, inner), action)
-        return observation, reward, done
-
-    found, rewards, done = step(jnp.asarray(states), jnp.asarray(actions))
-    assert found.dtype == float_type
-    env = gymnasium.make("CartPole-v1")
-    tolerance = 1e-6 if float_type == "float32" else 1e-12
-    ended = 0
-    for number, (state, action) in enumerate(zip(states, actions, strict=True)):
-        following, reward, terminated = gymnasium_step(env, state, action)
-        np.testing.assert_allclose(found[number], following, rtol=tolerance, atol=tolerance)
-        assert rewards[number] == reward
-        distance = np.abs(np.abs(following[[0, 2]]) - [2.4, 12 * np.pi / 180]).min()
-        if distance > 1e-5:
-            assert bool(done[number]) == terminated
-            ended += terminated
-    assert 80 <= ended <= 160
-
-
-def test_no_trajectory_is_cut_at_500_steps_but_at_the_horizon(cartpole):
-    lengths = np.asarray(cartpole.returns(KEY, 16).lengths)
-    assert lengths.max() == 700
-    assert ((lengths > 500) & (lengths <= 700)).sum() >= 4
-    assert cartpole.dynamics.params.max_steps_in_episode > 500
-
-
-def test_a_rollout_is_cut_at_steps(cartpole):
-    batch = cartpole.rollout(KEY, 4, steps=24)
-    assert batch.mask.shape == (4, 24)
-    assert bool(batch.mask.all())
-    assert (batch.observation.shape, batch.num_states) == ((4, 24, 4), 256)
-    np.testing.assert_array_equal(batch.reward, 1)
-    assert np.all(np.abs(batch.observation[:, 0]) <= 0.05)
 
 
 @pytest.mark.parametrize(

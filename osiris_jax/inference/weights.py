@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core import faces
 from osiris_jax.inference.propensities import Propensities
 
 FINE, CAREFUL, NO_TRUST = "fine", "careful", "do not trust"
@@ -26,6 +27,7 @@ MEAN_WEIGHT_ERRORS = (2, 4)
 PROPENSITY_ERRORS = (3, 6)
 UNSUPPORTED_MASS = (0, 0.05)
 CUT_OFF_SHARE = 0.05
+LEAST_ERROR = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,10 +262,9 @@ def _of_propensities(found: Propensities) -> list[Verdict]:
 
 def with_error(value: float, error: float) -> str:
     """A number and its standard error, to the digits that the error allows."""
-    if not (math.isfinite(value) and math.isfinite(error) and error > 0):
+    if not math.isfinite(value) or error < LEAST_ERROR:
         return f"{value:.3g}"
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.3g}" if digits > 6 else f"{value:.{digits}f}±{error:.{digits}f}"
+    return faces.with_error(value, error, alone=".3g")
 
 
 def _rounded(value: float) -> str:

@@ -77,7 +77,7 @@ def of_consistency(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def weight_table(
-    world: str, found: WeightsAndLengths, alphas: Sequence[float]
+    world: str, weights: WeightsAndLengths, alphas: Sequence[float]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Figure 3: rows of a table by level, and the claims. Errors are jackknifed over trials.
 
@@ -85,10 +85,10 @@ def weight_table(
     """
     statistics = [
         _jackknife(log_weight, length.astype(np.float64))
-        for log_weight, length in zip(found.log_weight, found.length, strict=True)
+        for log_weight, length in zip(weights.log_weight, weights.length, strict=True)
     ]
     rows = []
-    for alpha, log_weight, values in zip(alphas, found.log_weight, statistics, strict=True):
+    for alpha, log_weight, values in zip(alphas, weights.log_weight, statistics, strict=True):
         row = {"world": world, "alpha": alpha, "trajectories": log_weight.size}
         row["zero_weights"] = int(np.isneginf(log_weight).sum())
         for name, replicates in values.items():
@@ -104,12 +104,10 @@ def weight_table(
         )
     ]
     correlation = _measured(statistics[high]["correlation"])
-    shown = (
-        f"|correlation| at alpha {alphas[high]:g}",
-        correlation._replace(value=abs(correlation.value)),
-    )
+    size = correlation._replace(value=abs(correlation.value))
+    larger = (f"|correlation| at alpha {alphas[high]:g}", size)
     text = "weights correlate with effective lengths"
-    claims.append(claim(world, text, shown, ("none", Measured(0.0, 0.0))))
+    claims.append(claim(world, text, larger, ("none", Measured(0.0, 0.0))))
     return rows, claims
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from osiris_jax.core.random_streams import POOL_STREAM, TARGET_STREAM
 from osiris_jax.study.chunks import Chunks
 from osiris_jax.study.source import DataSets, keys_of, target_keys
 from osiris_jax.worlds.gridworld import GridWorld
+from osiris_jax.worlds.rollout import record
 from osiris_jax.worlds.tabular import log_ratio_table
 from osiris_jax.worlds.world import World
 
@@ -76,10 +77,18 @@ class Draws:
         if self.pool is not None:
             window = self._window(trials)
             return jax.tree.map(lambda field: field[window], self.pool.batch)
-        keys = keys_of(self.seed, trials)
-        if isinstance(self.world, World):
-            return _simulate(keys, self.world, self.size, self.steps, self.observations)
-        batch = self.world.rollout(keys, self.size, observations=self.observations)
+        keys, world = keys_of(self.seed, trials), self.world
+        if isinstance(world, World):
+            return record(
+                world.dynamics,
+                world.decider("behavior"),
+                keys,
+                self.size,
+                steps=self.steps,
+                lanes=world.lanes(len(keys) * self.size),
+                observations=self.observations and world.has_observations,
+            )
+        batch = world.rollout(keys, self.size, observations=self.observations)
         return batch.replace(num_states=bucket_length(batch.num_states))
 
     def in_chunks(self) -> Iterator[TrajectoryBatch]:
@@ -109,13 +118,6 @@ class Draws:
         batch = self.world.rollout(key, number, observations=self.observations)
         outcomes = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
         return Pool(batch, jnp.asarray(outcomes.returns, batch.dtype))
-
-
-@partial(jax.jit, static_argnames=("world", "size", "steps", "observations"))
-def _simulate(
-    keys: Array, world: World, size: int, steps: int, observations: bool
-) -> TrajectoryBatch:
-    return world.rollout(keys, size, steps=steps, observations=observations)
 
 
 def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> TrajectoryBatch:

@@ -23,8 +23,6 @@ from osiris_jax.study.run import run
 from osiris_jax.worlds import make
 from osiris_jax.worlds.gridworld import GridWorld
 
-DOTS = 400
-
 
 def worlds_figure(inputs: FigureInputs) -> Drawn:
     """Figure 1: gridworlds, their policies and rewards."""
@@ -75,11 +73,11 @@ def weights_figure(inputs: FigureInputs) -> Drawn:
         table, of_world = claims.weight_table(world.name, weights, ALPHAS)
         rows += table
         answers += of_world
-    figure = drawing.weights(weights_by_world, ALPHAS, most_dots=DOTS, seed=inputs.seed)
+    figure = drawing.weights(weights_by_world, ALPHAS, inputs.seed)
     caption = (
         "OSIRIS weight against effective length, a dot for a trajectory; at most "
-        f"{DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are of all "
-        f"trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
+        f"{drawing.DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are "
+        f"of all trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
     )
     return Drawn(figure, caption, rows, answers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,13 @@ from osiris_jax.core import masked
 from osiris_jax.paper.kernel import keep_map
 from osiris_jax.paper.protocol import Protocol
 from osiris_jax.relevance.omission import keep_steps
+
+
+class Measured(NamedTuple):
+    """A number and its standard error."""
+
+    value: float
+    error: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,17 +87,17 @@ class MeanRelevance:
         error = np.sqrt(np.maximum(residual, 0) * self._correction) / self.visits.clip(1)
         return np.where(several, error, np.nan)
 
-    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> tuple[float, float]:
+    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> Measured:
         """Mean over all visits to some bins, and its standard error."""
         mean, direction = self._direction(bins)
-        return mean, self._error(direction)
+        return Measured(mean, self._error(direction))
 
     def difference(
         self, first: Bool[np.ndarray, " bin"], second: Bool[np.ndarray, " bin"]
-    ) -> tuple[float, float]:
+    ) -> Measured:
         """The pooled mean of the first bins less that of the second, in the same trials."""
         (mean, direction), (other, other_direction) = map(self._direction, (first, second))
-        return mean - other, self._error(direction - other_direction)
+        return Measured(mean - other, self._error(direction - other_direction))
 
     def _direction(self, bins: np.ndarray) -> tuple[float, np.ndarray]:
         """The ratio of sums, and its derivative by the sums."""

@@ -136,11 +136,6 @@ class Result(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def rows(world: Any, protocol: Protocol, table: str, **options: Any) -> Result:
-    """A table's columns in one world under one protocol; options as for `rows_together`."""
-    return rows_together(world, (protocol,), table, **options)[protocol.name]
-
-
 def rows_together(
     world: Any,
     protocols: Sequence[Protocol],

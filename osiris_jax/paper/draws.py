@@ -18,7 +18,7 @@ from osiris_jax.study.chunks import Chunks
 from osiris_jax.study.source import DataSets, keys_of, target_keys
 from osiris_jax.worlds.gridworld import GridWorld
 from osiris_jax.worlds.rollout import record
-from osiris_jax.worlds.tabular import log_ratio_table
+from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
 from osiris_jax.worlds.world import World
 
 FIRST_SEED = 2020
@@ -94,7 +94,10 @@ class Draws:
     def in_chunks(self) -> Iterator[TrajectoryBatch]:
         """The behaviour's data in all trials, about `CHUNK_CELLS` steps at a time at most."""
         chunks = Chunks.even(self.trials, CHUNK_CELLS // (self.size * self.steps))
-        return map(self.batch_of, map(chunks.of, range(chunks.number)))
+        simulated = isinstance(self.world, World) and not isinstance(self.world, TabularWorld)
+        # one program rounds otherwise than its parts, and CartPole's trajectories follow
+        batch_of = jax.jit(self.batch_of) if simulated and self.pool is None else self.batch_of
+        return map(batch_of, map(chunks.of, range(chunks.number)))
 
     @cached_property
     def steps(self) -> int:

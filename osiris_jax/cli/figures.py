@@ -10,7 +10,6 @@ from osiris_jax.cli.pages import Section
 from osiris_jax.core.faces import Table, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import stages
-from osiris_jax.paper.draws import overlapping_data
 from osiris_jax.paper.figure_request import Drawn
 from osiris_jax.paper.figures import figure
 from osiris_jax.paper.protocol import PUBLISHED, Protocol
@@ -40,8 +39,7 @@ def _draw(request: Reproduction, protocol: Protocol) -> Drawn:
         return figure(
             request.target,
             list(request.worlds),
-            protocol_keep=protocol.name,
-            data=overlapping_data(request.seed) if protocol is PUBLISHED else None,
+            protocol=protocol,
             trials=request.trials,
             seed=request.seed,
             progress=lambda stage, done, total: progress(

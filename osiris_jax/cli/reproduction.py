@@ -22,7 +22,7 @@ from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
 from osiris_jax.paper.pictures import rmse_dots
 from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
-from osiris_jax.paper.run import Result, rows, rows_together
+from osiris_jax.paper.run import Result, rows_together
 from osiris_jax.study.checks import MOST_TRIALS, integer
 from osiris_jax.worlds import make
 
@@ -171,15 +171,16 @@ def _table_results(request: Reproduction) -> dict[tuple[str, str], Result]:
     with stages() as progress:
         for name in request.worlds:
             for protocol in request.protocols:
-                results[name, protocol.name] = rows(
+                together = rows_together(
                     make(name),
-                    protocol,
+                    (protocol,),
                     request.target,
                     trials=request.trials_of(name, protocol),
                     seed=request.seed,
                     out=request.out / protocol.name / name,
                     progress=_labelled(progress, f"{name}, {protocol.name}"),
                 )
+                results[name, protocol.name] = together[protocol.name]
     return results
 
 

@@ -36,13 +36,17 @@ def rate(share: float, error: float) -> str:
     return f"{100 * share:.1f}±{100 * error:.1f} %"
 
 
-def with_error(value: float, error: float) -> str:
-    """The value and its standard error, to the digit that the error decides."""
+def with_error(value: float, error: float, *, digits: int = 2, alone: str = ".4g") -> str:
+    """The value and its standard error, to so many digits of the error.
+
+    Args:
+      alone: the format of a value without one.
+    """
     if not math.isfinite(value):
         return "undefined"
     if not math.isfinite(error) or error <= 0:
-        return f"{value:.4g}"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
+        return f"{value:{alone}}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(error)))
     return f"{value:.{decimals}f}±{error:.{decimals}f}"
 
 

@@ -27,7 +27,7 @@ MEAN_WEIGHT_ERRORS = (2, 4)
 PROPENSITY_ERRORS = (3, 6)
 UNSUPPORTED_MASS = (0, 0.05)
 CUT_OFF_SHARE = 0.05
-TINY_ERROR = 1e-5
+LEAST_ERROR = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,9 +264,10 @@ def _of_propensities(propensities: Propensities) -> list[Verdict]:
 
 
 def with_error(value: float, error: float) -> str:
-    """A number and its standard error, which is left out where it is undefined or tiny."""
-    told = math.isfinite(value) and TINY_ERROR <= error < math.inf
-    return faces.with_error(value, error) if told else f"{value:.3g}"
+    """A number and its standard error, to the digits that the error allows."""
+    if not math.isfinite(value) or error < LEAST_ERROR:
+        return f"{value:.3g}"
+    return faces.with_error(value, error, alone=".3g")
 
 
 def _rounded(value: float) -> str:

@@ -9,17 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax.paper.figure_data import WeightsAndLengths
-from osiris_jax.paper.relevance_data import MeanRelevance
+from osiris_jax.paper.relevance_data import MeanRelevance, Measured
 from osiris_jax.worlds.gridworld import CORRIDOR, GridWorld
 
 CLEAR = 2  # standard errors
-
-
-class Measured(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    error: float
 
 
 def claim(
@@ -77,7 +70,7 @@ def of_consistency(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def weight_table(
-    world: str, found: WeightsAndLengths, alphas: Sequence[float]
+    world: str, weights: WeightsAndLengths, alphas: Sequence[float]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Figure 3: rows of a table by level, and the claims. Errors are jackknifed over trials.
 
@@ -85,10 +78,10 @@ def weight_table(
     """
     statistics = [
         _jackknife(log_weight, length.astype(np.float64))
-        for log_weight, length in zip(found.log_weight, found.length, strict=True)
+        for log_weight, length in zip(weights.log_weight, weights.length, strict=True)
     ]
     rows = []
-    for alpha, log_weight, values in zip(alphas, found.log_weight, statistics, strict=True):
+    for alpha, log_weight, values in zip(alphas, weights.log_weight, statistics, strict=True):
         row = {"world": world, "alpha": alpha, "trajectories": log_weight.size}
         row["zero_weights"] = int(np.isneginf(log_weight).sum())
         for name, replicates in values.items():
@@ -104,12 +97,10 @@ def weight_table(
         )
     ]
     correlation = _measured(statistics[high]["correlation"])
-    shown = (
-        f"|correlation| at alpha {alphas[high]:g}",
-        correlation._replace(value=abs(correlation.value)),
-    )
+    size = correlation._replace(value=abs(correlation.value))
+    larger = (f"|correlation| at alpha {alphas[high]:g}", size)
     text = "weights correlate with effective lengths"
-    claims.append(claim(world, text, shown, ("none", Measured(0.0, 0.0))))
+    claims.append(claim(world, text, larger, ("none", Measured(0.0, 0.0))))
     return rows, claims
 
 
@@ -158,9 +149,9 @@ def of_map(world: GridWorld, relevance: MeanRelevance) -> dict[str, Any]:
     return claim(
         world.name,
         "corridor states are less relevant",
-        ("elsewhere", Measured(*relevance.pooled(others))),
-        ("corridor", Measured(*relevance.pooled(corridor))),
-        Measured(*relevance.difference(others, corridor)),
+        ("elsewhere", relevance.pooled(others)),
+        ("corridor", relevance.pooled(corridor)),
+        relevance.difference(others, corridor),
     )
 
 
@@ -177,7 +168,7 @@ def of_corridors(
     shares = []
     for world, relevance in (express, dallying):
         corridor, _ = corridor_and_others(world)
-        shares.append((f"corridor of {world.name}", Measured(*relevance.pooled(corridor))))
+        shares.append((f"corridor of {world.name}", relevance.pooled(corridor)))
     text = "the corridor is relevant more often than in dilly-dallying"
     return claim(express[0].name, text, *shares)
 
@@ -218,11 +209,12 @@ def of_dimensions(world: str, relevance: MeanRelevance, edges: np.ndarray) -> li
     claims = []
     for dimension, text, larger, smaller in CLAIMS_BY_DIMENSION.get(world, ()):
         of_one, groups = relevance[dimension], [x.of(edges[dimension]) for x in (larger, smaller)]
-        first, second = (Measured(*of_one.pooled(group)) for group in groups)
-        difference = Measured(*of_one.difference(*groups))
+        first, second = map(of_one.pooled, groups)
         names = [
             f"mean theta at {x} ({of_one.visits[group].sum():.0f} visits)"
             for x, group in zip((larger, smaller), groups, strict=True)
         ]
-        claims.append(claim(world, text, (names[0], first), (names[1], second), difference))
+        claims.append(
+            claim(world, text, (names[0], first), (names[1], second), of_one.difference(*groups))
+        )
     return claims

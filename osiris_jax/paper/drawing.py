@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COLUMN, WIDE = 3.05, 6.55  # saving adds a tenth of an inch on every side
 LABEL, TITLE = 7, 8
+DOTS = 400
 TITLES = {
     "dilly-dallying": "Dilly-Dallying Gridworld",
     "express": "Express Gridworld",
@@ -104,28 +105,25 @@ def _draw_consistency(axis: Axes, rows: Sequence[Mapping[str, Any]], colours: Ma
 
 
 def weights(
-    found_by_world: Mapping[str, WeightsAndLengths],
+    weights_by_world: Mapping[str, WeightsAndLengths],
     alphas: Sequence[float],
-    *,
-    shown: int = 400,
-    seed: int = 0,
+    seed: int,
 ) -> Figure:
     """OSIRIS weight against effective length, with box plots on the margins (Figure 3).
 
     Args:
-      found_by_world: weights and lengths by the world's name.
-      alphas: the levels.
-      shown: dots drawn per level, drawn from all trajectories without replacement; boxes are of
-        all of them.
-      seed: of that draw.
+      weights_by_world: weights and lengths by the world's name.
+      alphas: the levels, rising.
+      seed: of the dots, `DOTS` of each level, drawn from all trajectories without replacement;
+        boxes are of all of them.
     """
-    number = len(found_by_world)
+    number = len(weights_by_world)
     figure = Figure(figsize=(_width(number), 3.0), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.0, hspace=0.0)  # pyright: ignore
     grid = figure.add_gridspec(1, number)
     colours = level_colours(alphas)
-    for place, (world, found) in enumerate(found_by_world.items()):
-        scatter, top = _draw_weights(figure, grid[0, place], found, alphas, colours, shown, seed)
+    for place, (world, of_world) in enumerate(weights_by_world.items()):
+        scatter, top = _draw_weights(figure, grid[0, place], of_world, colours, seed)
         top.set_title(title_of(world), fontsize=TITLE)
         scatter.set_xlabel("effective length (steps)", fontsize=LABEL)
         if not place:
@@ -135,18 +133,17 @@ def weights(
 
 
 def _draw_weights(
-    figure: Figure, place: SubplotSpec, found: WeightsAndLengths, alphas, colours, shown, seed
+    figure: Figure, place: SubplotSpec, weights: WeightsAndLengths, colours: Mapping, seed: int
 ) -> tuple[Axes, Axes]:
     inner = place.subgridspec(2, 2, width_ratios=(3.4, 1), height_ratios=(1, 3.4))
     scatter = figure.add_subplot(inner[1, 0])
     top = figure.add_subplot(inner[0, 0], sharex=scatter)
     right = figure.add_subplot(inner[1, 1], sharey=scatter)
-    for rank, number in enumerate(np.argsort(alphas).tolist()):
-        log_weight = found.log_weight[number].ravel() / np.log(10)
+    for rank, colour in enumerate(colours.values()):
+        log_weight = weights.log_weight[rank].ravel() / np.log(10)
         finite = np.isfinite(log_weight)
-        x, y = found.length[number].ravel()[finite], log_weight[finite]
-        dots = subsample(len(x), shown, seed)
-        colour = colours[alphas[number]]
+        x, y = weights.length[rank].ravel()[finite], log_weight[finite]
+        dots = subsample(len(x), DOTS, seed)
         scatter.scatter(
             x[dots], y[dots], s=2.5, color=colour, alpha=0.55, lw=0, rasterized=True, zorder=-rank
         )

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
+from jaxtyping import Float, Int
 
-from osiris_jax.batch import TrajectoryBatch, bucket_length, pad_to
+from osiris_jax.batch import TrajectoryBatch, bucket_length
 from osiris_jax.core.random_streams import POOL_STREAM, TARGET_STREAM
 from osiris_jax.study.chunks import Chunks
 from osiris_jax.study.source import DataSets, keys_of, target_keys
 from osiris_jax.worlds.gridworld import GridWorld
-from osiris_jax.worlds.tabular import log_ratio_table
-from osiris_jax.worlds.world import SHORT, World
+from osiris_jax.worlds.rollout import record
+from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
+from osiris_jax.worlds.world import World
 
 FIRST_SEED = 2020
 UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic move, is not used
-CHUNK_CELLS, OVERLAPPING_CHUNK = 2**21, 20
-
-Data = Callable[[Any, int, int], Iterable[TrajectoryBatch]]
+CHUNK_CELLS = 2**21
 
 
 class Pool(NamedTuple):
     """Trajectories [traj, time] of the behaviour, and returns [traj] of the target."""
 
     batch: TrajectoryBatch
-    on_policy: Array
+    on_policy: Float[Array, " traj"]
 
 
 class Draws:
     """The data sets of all trials, to be had in any order.
 
     Overlapping: trial k holds trajectories k, ..., k + size - 1 of one pool, so that it shares all
-    but one of them with trial k + 1. Independent: trial k is that of a study of the same seed.
+    but one of them with trial k + 1. Independent: trial k is that of a study of the same seed. All
+    trials have one length of time, so that a kernel is compiled once.
 
     Args:
       world: a world.
@@ -63,72 +64,63 @@ class Draws:
         self.pool = self._pool() if overlapping else None
 
     def of(self, trials: np.ndarray) -> DataSets:
-        """The data sets of these trials."""
-        keys = keys_of(self.seed, trials)
+        """The data sets of these trials, with returns of the target policy."""
+        keys, batch = keys_of(self.seed, trials), self.batch_of(trials)
         if self.pool is not None:
-            window = jnp.asarray(np.asarray(trials)[:, None] + np.arange(self.size)[None])
-            return DataSets(keys, *jax.tree.map(lambda field: field[window], self.pool))
-        batch = self.world.rollout(keys, self.size, observations=self.observations)
-        if self.world.horizon <= SHORT:
-            batch = pad_to(batch, self.world.horizon)
-        found = self.world.returns(target_keys(keys), self.size)
-        return DataSets(keys, batch, jnp.asarray(found.returns, batch.dtype))
+            on_policy = self.pool.on_policy[self._window(trials)]
+        else:
+            on_policy = self.world.returns(target_keys(keys), self.size).returns
+        return DataSets(keys, batch, jnp.asarray(on_policy, batch.dtype))
 
-    def in_chunks(self, size: int) -> Iterator[DataSets]:
-        """The data sets of all trials, so many at a time."""
-        chunks = Chunks(self.trials, size)
-        return map(self.of, map(chunks.of, range(chunks.number)))
+    def batch_of(self, trials: np.ndarray) -> TrajectoryBatch:
+        """[trial, traj, time] the behaviour's data in these trials."""
+        if self.pool is not None:
+            window = self._window(trials)
+            return jax.tree.map(lambda field: field[window], self.pool.batch)
+        keys, world = keys_of(self.seed, trials), self.world
+        if isinstance(world, World):
+            return record(
+                world.dynamics,
+                world.decider("behavior"),
+                keys,
+                self.size,
+                steps=self.steps,
+                lanes=world.lanes(len(keys) * self.size),
+                observations=self.observations and world.has_observations,
+            )
+        batch = world.rollout(keys, self.size, observations=self.observations)
+        return batch.replace(num_states=bucket_length(batch.num_states))
+
+    def in_chunks(self) -> Iterator[TrajectoryBatch]:
+        """The behaviour's data in all trials, about `CHUNK_CELLS` steps at a time at most."""
+        chunks = Chunks.even(self.trials, CHUNK_CELLS // (self.size * self.steps))
+        simulated = isinstance(self.world, World) and not isinstance(self.world, TabularWorld)
+        # one program rounds otherwise than its parts, and CartPole's trajectories follow
+        batch_of = jax.jit(self.batch_of) if simulated and self.pool is None else self.batch_of
+        return map(batch_of, map(chunks.of, range(chunks.number)))
+
+    @cached_property
+    def steps(self) -> int:
+        """A length of time that holds every trial."""
+        if self.pool is not None:
+            return self.pool.batch.mask.shape[-1]
+        if not isinstance(self.world, World):
+            return self.world.horizon
+        return self.world.steps_needed(keys_of(self.seed, np.arange(self.trials)), self.size)
+
+    def _window(self, trials: np.ndarray) -> Int[Array, "trial traj"]:
+        """Where in the pool the trajectories of each trial are."""
+        return jnp.asarray(np.asarray(trials)[:, None] + np.arange(self.size)[None])
 
     def _pool(self) -> Pool:
         number = self.size + self.trials - 1
         if isinstance(self.world, GridWorld):
             batch = legacy_rollout(self.world, number)
-            returns = legacy_rollout(self.world, number, "target").reward.sum(-1)
-            return Pool(batch, returns)
+            return Pool(batch, legacy_rollout(self.world, number, "target").reward.sum(-1))
         key = random.fold_in(random.key(self.seed), POOL_STREAM)
         batch = self.world.rollout(key, number, observations=self.observations)
-        found = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
-        return Pool(batch, jnp.asarray(found.returns, batch.dtype))
-
-
-def overlapping_data(seed: int = 0) -> Data:
-    """The published protocol's trials."""
-
-    def batches(world: Any, size: int, trials: int) -> Iterator[TrajectoryBatch]:
-        seen = not isinstance(world, GridWorld)
-        draws = Draws(world, size, trials, overlapping=True, seed=seed, observations=seen)
-        for part in draws.in_chunks(OVERLAPPING_CHUNK):
-            yield part.data
-
-    return batches
-
-
-def independent_data(seed: int = 0) -> Data:
-    """Independent trials, trial k from fold_in(key(seed), k) as in a `Study`.
-
-    All chunks of a call have one length of time, so that each kernel is compiled once, and no more
-    than about `CHUNK_CELLS` steps, so that memory does not grow with the trials.
-    """
-
-    def batches(world: Any, size: int, trials: int) -> Iterator[TrajectoryBatch]:
-        keys, simulated = keys_of(seed, Chunks(trials, trials).of(0)), isinstance(world, World)
-        steps = world.steps_needed(keys, size) if simulated else world.horizon
-        chunks = Chunks.even(trials, CHUNK_CELLS // (size * steps))
-        for chunk in range(chunks.number):
-            some = keys[chunks.of(chunk)]
-            yield _simulate(some, world, size, steps) if simulated else _play(some, world, size)
-
-    return batches
-
-
-@partial(jax.jit, static_argnames=("world", "size", "steps"))
-def _simulate(keys: Array, world: World, size: int, steps: int) -> TrajectoryBatch:
-    return world.rollout(keys, size, steps=steps)
-
-
-def _play(keys: Array, world: Any, size: int) -> TrajectoryBatch:
-    batch = world.rollout(keys, size)
-    return batch.replace(num_states=bucket_length(batch.num_states))
+        outcomes = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
+        return Pool(batch, jnp.asarray(outcomes.returns, batch.dtype))
 
 
 def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> TrajectoryBatch:

@@ -9,25 +9,19 @@ import numpy as np
 
 from osiris_jax import plots
 from osiris_jax.paper import claims, drawing
-from osiris_jax.paper.draws import Data
 from osiris_jax.paper.figure_data import (
     ALPHAS,
-    KEEP_MAPS,
-    KeepMap,
     consistency_rows,
     consistency_study,
-    keep_as_defined,
     weights_and_lengths,
 )
 from osiris_jax.paper.figure_request import Drawn, FigureInputs
+from osiris_jax.paper.protocol import INDEPENDENT, Protocol
 from osiris_jax.paper.relevance_figures import all_relevance_figure, relevance_figure
-from osiris_jax.study.chunks import Progress
+from osiris_jax.study.chunks import Progress, silent
 from osiris_jax.study.run import run
-from osiris_jax.study.summary import truth_of
 from osiris_jax.worlds import make
 from osiris_jax.worlds.gridworld import GridWorld
-
-DOTS = 400
 
 
 def worlds_figure(inputs: FigureInputs) -> Drawn:
@@ -52,45 +46,40 @@ def worlds_figure(inputs: FigureInputs) -> Drawn:
 
 def consistency_figure(inputs: FigureInputs) -> Drawn:
     """Figures 2 and S2: OSIRWIS over |D| and the level."""
-    rows_by_world, found = {}, []
+    rows_by_world, answers = {}, []
     for world in inputs.worlds:
         study = consistency_study(world, inputs.trials_in(world), inputs.seed, sizes=inputs.sizes)
-        if inputs.data is None and inputs.keep is keep_as_defined:
-            rows = run(study, progress=_named(inputs.progress, world.name)).rows
+        progress = _named(inputs.progress, world.name)
+        if inputs.protocol == INDEPENDENT:
+            rows = run(study, progress=progress).rows
         else:
-            rows = consistency_rows(
-                study,
-                lambda world, size, trials: inputs.chunks(world, size),
-                truth_of(study),
-                keep=inputs.keep,
-                protocol=inputs.protocol,
-            )
+            rows = consistency_rows(study, inputs.protocol, progress)
         rows_by_world[world.name] = rows
-        found += claims.of_consistency(rows)
+        answers += claims.of_consistency(rows)
     caption = (
         "OSIRWIS over data sizes |D| and levels: means (dots) and standard deviations (bars) over "
         f"{inputs.trials_text()}; level 1 is ordinary WIS."
     )
     rows = [row for rows in rows_by_world.values() for row in rows]
-    return Drawn(drawing.consistency(rows_by_world), caption, rows, found)
+    return Drawn(drawing.consistency(rows_by_world), caption, rows, answers)
 
 
 def weights_figure(inputs: FigureInputs) -> Drawn:
     """Figures 3 and S3: OSIRIS weights against effective lengths."""
-    found_by_world, rows, found_claims = {}, [], []
+    weights_by_world, rows, answers = {}, [], []
     for world in inputs.worlds:
-        found = weights_and_lengths(inputs.chunks(world, inputs.size), ALPHAS, keep=inputs.keep)
-        found_by_world[world.name] = found
-        table, of_world = claims.weight_table(world.name, found, ALPHAS)
+        weights = weights_and_lengths(inputs.chunks(world), ALPHAS, inputs.protocol)
+        weights_by_world[world.name] = weights
+        table, of_world = claims.weight_table(world.name, weights, ALPHAS)
         rows += table
-        found_claims += of_world
-    figure = drawing.weights(found_by_world, ALPHAS, shown=DOTS, seed=inputs.seed)
+        answers += of_world
+    figure = drawing.weights(weights_by_world, ALPHAS, inputs.seed)
     caption = (
         "OSIRIS weight against effective length, a dot for a trajectory; at most "
-        f"{DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are of all "
-        f"trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
+        f"{drawing.DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are "
+        f"of all trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
     )
-    return Drawn(figure, caption, rows, found_claims)
+    return Drawn(figure, caption, rows, answers)
 
 
 def _named(progress: Progress, world: str) -> Progress:
@@ -130,24 +119,21 @@ def figure(
     name: str,
     worlds: Sequence[Any] | None = None,
     *,
-    protocol_keep: str | KeepMap = "independent",
-    data: Data | None = None,
+    protocol: Protocol = INDEPENDENT,
     trials: int | None = None,
     sizes: Sequence[int] | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Drawn:
     """Makes a figure of the paper.
 
     Args:
       name: in `FIGURES`.
       worlds: names or worlds; by default those of the plan without extras.
-      protocol_keep: which states are kept: a name in `KEEP_MAPS`, or a function of a data set and
-        levels that gives [alpha, state].
-      data: `(world, size, trials)` to chunks [trial, traj, time]; by default independent trials.
+      protocol: how data are drawn, and by which test states are kept.
       trials: data sets of each world; by default `TRIALS`.
       sizes: |D|; figures 3 and 4 use the first, by default the world's own.
-      seed: of the default data, and of the dots that are shown.
+      seed: of the data, and of the dots that are shown.
       progress: called with (stage, done, total).
 
     Raises:
@@ -155,24 +141,12 @@ def figure(
     """
     if name not in FIGURES:
         raise ValueError(f"name: {name!r} is unknown; there are {', '.join(FIGURES)}")
-    if isinstance(protocol_keep, str) and protocol_keep not in KEEP_MAPS:
-        known = ", ".join(KEEP_MAPS)
-        raise ValueError(f"protocol_keep: {protocol_keep!r} is unknown; there are {known}")
     if trials is not None and trials < 2:
         raise ValueError(f"trials: expected at least 2, got {trials}")
     plan = FIGURES[name]
     chosen = plan.worlds if worlds is None else worlds
     if not chosen:
         raise ValueError("worlds: none given")
-    named = isinstance(protocol_keep, str)
-    inputs = FigureInputs(
-        worlds=[make(world) if isinstance(world, str) else world for world in chosen],
-        keep=KEEP_MAPS[protocol_keep] if named else protocol_keep,
-        protocol=protocol_keep if named else getattr(protocol_keep, "__name__", "other"),
-        data=data,
-        trials=trials,
-        sizes=tuple(sizes) if sizes else None,
-        seed=seed,
-        progress=progress or (lambda stage, done, total: None),
-    )
-    return plan.make(inputs)
+    made = [make(world) if isinstance(world, str) else world for world in chosen]
+    sizes = tuple(sizes) if sizes else None
+    return plan.make(FigureInputs(made, protocol, trials, sizes, seed, progress))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from osiris_jax.paper.tables import Row, number
 
 ALL = ("dilly-dallying", "express", "cartpole", "lunar-lander")
 LONG = tuple(world for world in ALL if world != "express")
+EXPRESS = ("express",)
 ABOUT_EQUAL = 0.1
 DEFAULT = "welch"
 
@@ -36,6 +38,11 @@ class Of(NamedTuple):
         omits = self.estimator.startswith("osir")
         return self.world or world, self.estimator, self.relevance or (DEFAULT if omits else None)
 
+    @property
+    def dallying(self) -> Of:
+        """The same in Dilly-Dallying."""
+        return self._replace(world="dilly-dallying")
+
 
 Answer = tuple[str, bool]
 
@@ -56,7 +63,8 @@ class Claim(NamedTuple):
     judge: Callable[..., Answer]
 
 
-def _shown(row: Row, statistic: str) -> str:
+def _named(row: Row, statistic: str) -> str:
+    """The row's name and its statistic."""
     test = "" if row["relevance"] in (None, DEFAULT) else f" {row['relevance']}"
     return f"{row['estimator']}{test} {number(row[statistic], row[f'{statistic}_se'])}"
 
@@ -64,22 +72,19 @@ def _shown(row: Row, statistic: str) -> str:
 def _below(statistic: str, wanted: bool, one: Row, other: Row) -> Answer:
     """Whether the first row's statistic is below the second's, or is not."""
     holds = bool(one[statistic] < other[statistic]) == wanted
-    return f"{_shown(one, statistic)}, {_shown(other, statistic)}", holds
-
-
-_LESS_STD, _LESS_RMSE = partial(_below, "std", True), partial(_below, "rmse", True)
+    return f"{_named(one, statistic)}, {_named(other, statistic)}", holds
 
 
 def _least_rmse(one: Row, *others: Row) -> Answer:
     """Whether the first row's RMSE is below those of all others."""
     rival = min(others, key=lambda row: row["rmse"])
-    numbers = f"{_shown(one, 'rmse')}, next {_shown(rival, 'rmse')}"
+    numbers = f"{_named(one, 'rmse')}, next {_named(rival, 'rmse')}"
     return numbers, bool(one["rmse"] < rival["rmse"])
 
 
 def _elsewhere(holds: Callable[[float, float], bool], here: Row, there: Row) -> Answer:
     """A condition on the RMSE in two worlds."""
-    numbers = f"{_shown(here, 'rmse')}, in {there['world']} {_shown(there, 'rmse')}"
+    numbers = f"{_named(here, 'rmse')}, in {there['world']} {_named(there, 'rmse')}"
     return numbers, bool(holds(here["rmse"], there["rmse"]))
 
 
@@ -90,81 +95,72 @@ def _by_variance(one: Row, other: Row) -> Answer:
     return f"MSE falls by {total:.4g}, variance by {variance:.4g}", 2 * variance > total > 0
 
 
-def _for_each(
-    names: Iterable[str],
-    text: str,
-    worlds: tuple[str, ...],
-    rows: Callable[[str], tuple[Of, ...]],
-    judge: Callable[..., Answer],
+def _claims(
+    text: str, worlds: tuple[str, ...], judge: Callable[..., Answer], *rows: tuple[Of, ...]
 ) -> list[Claim]:
-    return [Claim(text.format(name.upper()), worlds, rows(name), judge) for name in names]
+    """The claim for some lists of rows; {} stands for the names of the estimators in turn."""
+    return [
+        Claim(text.format(*(of.estimator.upper() for of in some)), worlds, some, judge)
+        for some in rows
+    ]
 
 
-_EXPRESS, _DALLYING = ("express",), "dilly-dallying"
-_BOTH = ("osiris", "osirwis")
-_RIVALS = ("is", "wis", "phwis", "incris", "mis")
+_RIVALS = _IS, _WIS, _, _, _MIS = tuple(map(Of, ("is", "wis", "phwis", "incris", "mis")))
+_OSIRIS, _OSIRWIS = Of("osiris"), Of("osirwis")
 _OTHER_TESTS = ("welch:classes=return", "smirnov", "nn-q")
-_OSIRIS_IS, _OSIRWIS_WIS = (Of("osiris"), Of("is")), (Of("osirwis"), Of("wis"))
+_PAIRS = ((_OSIRIS, _IS), (_OSIRWIS, _WIS))
+_LESS_STD, _LESS_RMSE = partial(_below, "std", True), partial(_below, "rmse", True)
 
 CLAIMS = (
-    Claim("OSIRIS has a smaller std than IS", ALL, _OSIRIS_IS, _LESS_STD),
-    Claim("OSIRWIS has a smaller std than WIS", ALL, _OSIRWIS_WIS, _LESS_STD),
-    Claim("OSIRIS has a smaller RMSE than IS", LONG, _OSIRIS_IS, _LESS_RMSE),
-    *_for_each(
-        _RIVALS,
-        "OSIRWIS has a smaller RMSE than {}",
-        LONG,
-        lambda name: (Of("osirwis"), Of(name)),
-        _LESS_RMSE,
+    *_claims("{} has a smaller std than {}", ALL, _LESS_STD, *_PAIRS),
+    *_claims("{} has a smaller RMSE than {}", LONG, _LESS_RMSE, (_OSIRIS, _IS)),
+    *_claims(
+        "{} has a smaller RMSE than {}", LONG, _LESS_RMSE, *((_OSIRWIS, of) for of in _RIVALS)
     ),
-    Claim("OSIRIS betters IS mostly by its variance", LONG, _OSIRIS_IS, _by_variance),
-    Claim("OSIRWIS betters WIS mostly by its variance", LONG, _OSIRWIS_WIS, _by_variance),
-    *_for_each(
-        _BOTH,
-        "{} does not beat WIS in Express",
-        _EXPRESS,
-        lambda name: (Of(name), Of("wis")),
+    *_claims("{} betters {} mostly by its variance", LONG, _by_variance, *_PAIRS),
+    *_claims(
+        "{} does not beat {} in Express",
+        EXPRESS,
         partial(_below, "rmse", False),
+        (_OSIRIS, _WIS),
+        (_OSIRWIS, _WIS),
     ),
-    *_for_each(
-        ("is", "wis"),
+    *_claims(
         "{} is more accurate in Express than in Dilly-Dallying",
-        _EXPRESS,
-        lambda name: (Of(name), Of(name, world=_DALLYING)),
-        partial(_elsewhere, lambda here, there: here < there),
+        EXPRESS,
+        partial(_elsewhere, operator.lt),
+        *((of, of.dallying) for of in (_IS, _WIS)),
     ),
-    *_for_each(
-        _BOTH,
+    *_claims(
         "{} is as accurate in Express as in Dilly-Dallying (RMSE within 10 %)",
-        _EXPRESS,
-        lambda name: (Of(name), Of(name, world=_DALLYING)),
+        EXPRESS,
         partial(_elsewhere, lambda here, there: abs(here - there) <= ABOUT_EQUAL * there),
+        *((of, of.dallying) for of in (_OSIRIS, _OSIRWIS)),
     ),
-    Claim(
-        "MIS performs well in the gridworlds: the smallest RMSE",
+    *_claims(
+        "{} performs well in the gridworlds: the smallest RMSE",
         GRIDWORLDS,
-        tuple(map(Of, ("mis", *_RIVALS[:-1], *_BOTH))),
         _least_rmse,
+        (_MIS, *_RIVALS[:-1], _OSIRIS, _OSIRWIS),
     ),
-    *_for_each(
-        _BOTH,
+    *_claims(
         "{} with the oracle map has a smaller RMSE than with the estimated one",
         GRIDWORLDS,
-        lambda name: (Of(name, "oracle"), Of(name, "welch")),
         _LESS_RMSE,
+        *((of._replace(relevance="oracle"), of) for of in (_OSIRIS, _OSIRWIS)),
     ),
-    Claim(
-        "OSIRWIS by Algorithm 1 has a smaller RMSE than by other ways to find relevance",
+    *_claims(
+        "{} by Algorithm 1 has a smaller RMSE than by other ways to find relevance",
         ALL,
-        (Of("osirwis"), *(Of("osirwis", test) for test in _OTHER_TESTS)),
         _least_rmse,
+        (_OSIRWIS, *(_OSIRWIS._replace(relevance=test) for test in _OTHER_TESTS)),
     ),
 )
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Every claim that the rows can answer, for each protocol and world."""
-    found = []
+    answers = []
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
         by_key = {
             (row["world"], row["estimator"], row["relevance"]): row
@@ -175,15 +171,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
             for world in claim.worlds:
                 read = [by_key.get(of.key(world)) for of in claim.rows]
                 if None not in read:
-                    found.append(Finding(claim.text, protocol, world, *claim.judge(*read)))
-    return found
+                    answers.append(Finding(claim.text, protocol, world, *claim.judge(*read)))
+    return answers
 
 
-def finding_lines(found: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
+def finding_lines(answers: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
     """Header and lines of a table: for every claim and world, what each protocol says."""
-    protocols = list(dict.fromkeys(finding.protocol for finding in found))
+    protocols = list(dict.fromkeys(finding.protocol for finding in answers))
     by_place: dict[tuple[str, str], dict[str, str]] = {}
-    for finding in found:
+    for finding in answers:
         text = f"{'yes' if finding.holds else 'NO'}: {finding.numbers}"
         by_place.setdefault((finding.claim, finding.world), {})[finding.protocol] = text
     lines = [

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimators import parse_name
 from osiris_jax.paper.network import nn_q_published
-from osiris_jax.paper.numbers import BY_RETURN
-from osiris_jax.paper.protocol import Form
+from osiris_jax.paper.numbers import BY_RETURN, Column
+from osiris_jax.paper.protocol import Form, Protocol
 from osiris_jax.paper.published import (
     Coins,
     incris_published,
@@ -78,20 +78,29 @@ def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch
         else:
             statistic = RELEVANCE["nn-q"](batch, key=key, weighting="to-go")
         return above(statistic, column.threshold)
-    return _by_pvalue(form, key, batch)
+    coins = Coins.toss(key, batch) if ("ties", "random") in form.settings else None
+    return _by_pvalue(form, column.alpha, batch, coins)
 
 
-def _by_pvalue(form: Form, key: Array, batch: TrajectoryBatch) -> Bool[Array, " state"]:
+def keep_map(
+    protocol: Protocol, batch: TrajectoryBatch, alpha: float | Float[Array, ""]
+) -> Bool[Array, " state"]:
+    """The states that Algorithm 1 keeps at a level, as the protocol computes it."""
+    return _by_pvalue(protocol.form(Column("osiris", "welch")), alpha, batch)
+
+
+def _by_pvalue(
+    form: Form, alpha: float | Array | None, batch: TrajectoryBatch, coins: Coins | None = None
+) -> Bool[Array, " state"]:
     settings, relevance = dict(form.settings), form.column.relevance
-    by_return = relevance == BY_RETURN
     pvalue = pvalues_published(
         batch,
         "smirnov" if relevance == "smirnov" else "welch",
         weighting=settings["weighting"],
         ddof=settings.get("ddof", 1),
-        classes="return" if by_return else "ratio",
-        coins=Coins.toss(key, batch) if settings.get("ties") == "random" else None,
+        classes="return" if relevance == BY_RETURN else "ratio",
+        coins=coins,
     )
     if settings["levels"] == "published":
-        return keep_published(pvalue, form.column.alpha)
-    return relevant(jnp.where(jnp.isnan(pvalue), 1, pvalue), form.column.alpha)
+        return keep_published(pvalue, alpha)
+    return relevant(jnp.where(jnp.isnan(pvalue), 1, pvalue), alpha)

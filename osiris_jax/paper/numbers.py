@@ -49,8 +49,7 @@ class Printed(NamedTuple):
 
     def is_matched_by(self, value: float) -> bool:
         """Whether the value, rounded as the paper rounds, gives this text."""
-        rounded = f"{value:.{self.decimals}f}"
-        return (rounded.removeprefix("-") if float(rounded) == 0 else rounded) == self.text
+        return f"{value:z.{self.decimals}f}" == self.text
 
 
 class PaperTable(NamedTuple):

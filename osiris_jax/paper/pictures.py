@@ -62,12 +62,11 @@ def _draw_printed(axis: Axes, world: str, table: str) -> None:
 
 
 def _draw_block(axis: Axes, block: Block) -> None:
-    shown = [(k, row) for k, row in enumerate(block.rows) if math.isfinite(row["rmse"])]
-    places = [k for k, _ in shown]
-    values = [row["rmse"] for _, row in shown]
-    errors = [row["rmse_se"] if math.isfinite(row["rmse_se"]) else 0.0 for _, row in shown]
+    finite = {k: row for k, row in enumerate(block.rows) if math.isfinite(row["rmse"])}
+    values = [row["rmse"] for row in finite.values()]
+    errors = [row["rmse_se"] if math.isfinite(row["rmse_se"]) else 0.0 for row in finite.values()]
     style = {"ls": "none", "ms": 4, "elinewidth": 1, **STYLES.get(block.protocol, {})}
-    axis.errorbar(values, places, xerr=errors, **style)
+    axis.errorbar(values, list(finite), xerr=errors, **style)
 
 
 def _plain_ticks(axis: Axes) -> None:

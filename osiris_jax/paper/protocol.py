@@ -81,8 +81,8 @@ class Protocol:
     def __post_init__(self):
         for field, choices in CHOICES.items():
             if getattr(self, field) not in choices:
-                known = " or ".join(map(repr, choices))
-                raise ValueError(f"{field}: expected {known}, got {getattr(self, field)!r}")
+                either = " or ".join(map(repr, choices))
+                raise ValueError(f"{field}: expected {either}, got {getattr(self, field)!r}")
 
     def replace(self, name: str, **changes: Any) -> Protocol:
         """The same with another name and some choices changed."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,16 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
-from osiris_jax.paper.figure_data import KeepMap, keep_as_defined
+from osiris_jax.paper.kernel import keep_map
+from osiris_jax.paper.protocol import Protocol
 from osiris_jax.relevance.omission import keep_steps
 
-DEFAULT_LEVEL = (0.05,)
+
+class Measured(NamedTuple):
+    """A number and its standard error."""
+
+    value: float
+    error: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +49,7 @@ class MeanRelevance:
         """From chunks of kept and visits, [trial, *rows, bin] each, gone through once."""
         trials, total, second = 0, np.zeros(()), np.zeros(())
         for kept, visits in parts:
-            z = np.concatenate(np.broadcast_arrays(kept, visits), axis=-1).astype(np.float64)
+            z = np.concatenate([kept, visits], axis=-1).astype(np.float64)
             trials += len(z)
             total = total + z.sum(0)
             second = second + np.einsum("k...i,k...j->...ij", z, z)
@@ -81,17 +87,17 @@ class MeanRelevance:
         error = np.sqrt(np.maximum(residual, 0) * self._correction) / self.visits.clip(1)
         return np.where(several, error, np.nan)
 
-    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> tuple[float, float]:
+    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> Measured:
         """Mean over all visits to some bins, and its standard error."""
         mean, direction = self._direction(bins)
-        return mean, self._error(direction)
+        return Measured(mean, self._error(direction))
 
     def difference(
         self, first: Bool[np.ndarray, " bin"], second: Bool[np.ndarray, " bin"]
-    ) -> tuple[float, float]:
+    ) -> Measured:
         """The pooled mean of the first bins less that of the second, in the same trials."""
         (mean, direction), (other, other_direction) = map(self._direction, (first, second))
-        return mean - other, self._error(direction - other_direction)
+        return Measured(mean - other, self._error(direction - other_direction))
 
     def _direction(self, bins: np.ndarray) -> tuple[float, np.ndarray]:
         """The ratio of sums, and its derivative by the sums."""
@@ -111,31 +117,26 @@ class MeanRelevance:
 
 
 def mean_relevance_by_state(
-    batches: Iterable[TrajectoryBatch],
-    alphas: Sequence[float] = DEFAULT_LEVEL,
-    *,
-    keep: KeepMap = keep_as_defined,
+    batches: Iterable[TrajectoryBatch], alpha: float, protocol: Protocol
 ) -> MeanRelevance:
-    """Mean of theta over the visits to each state, rows [alpha].
+    """Mean of theta over the visits to each state, without rows.
 
     Args:
       batches: chunks [trial, traj, time] whose state ids mean the same in all trials.
-      alphas: levels.
-      keep: the states kept at each level.
+      alpha: the level.
+      protocol: by which states are kept.
     """
-    return MeanRelevance.of_counts(
-        _count_states(batch, jnp.asarray(alphas, batch.dtype), keep) for batch in batches
-    )
+    return MeanRelevance.of_counts(_count_states(batch, alpha, protocol) for batch in batches)
 
 
-@partial(jax.jit, static_argnames="keep")
-def _count_states(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> tuple[Array, Array]:
-    def of_data_set(
-        batch: TrajectoryBatch,
-    ) -> tuple[Int[Array, "alpha state"], Int[Array, "1 state"]]:
+@partial(jax.jit, static_argnames="protocol")
+def _count_states(
+    batches: TrajectoryBatch, alpha: Float[Array, ""], protocol: Protocol
+) -> tuple[Int[Array, "trial state"], Int[Array, "trial state"]]:
+    def of_data_set(batch: TrajectoryBatch) -> tuple[Int[Array, " state"], Int[Array, " state"]]:
         state = batch.require("state", "relevance by state")
-        visits = _count(state, batch.mask, batch.num_states)[None]
-        return jnp.where(keep(batch, alphas), visits, 0), visits
+        visits = _count(state, batch.mask, batch.num_states)
+        return jnp.where(keep_map(protocol, batch, alpha), visits, 0), visits
 
     return jax.vmap(of_data_set)(batches)
 
@@ -143,41 +144,38 @@ def _count_states(batches: TrajectoryBatch, alphas: Array, keep: KeepMap) -> tup
 def mean_relevance_by_dimension(
     batches: Iterable[TrajectoryBatch],
     edges: Float[np.ndarray, "dim edge"],
-    alphas: Sequence[float] = DEFAULT_LEVEL,
-    *,
-    keep: KeepMap = keep_as_defined,
+    alpha: float,
+    protocol: Protocol,
 ) -> MeanRelevance:
-    """Mean of theta over the visits to each bin of every observed dimension, rows [alpha, dim].
+    """Mean of theta over the visits to each bin of every observed dimension, rows [dim].
 
     Args:
       batches: chunks [trial, traj, time] with observations.
       edges: rising; bin b holds edges[b] <= x < edges[b + 1], other visits count nowhere.
-      alphas: levels.
-      keep: the states kept at each level.
+      alpha, protocol: as for `mean_relevance_by_state`.
     """
     return MeanRelevance.of_counts(
-        _count_bins(batch, *(jnp.asarray(x, batch.dtype) for x in (edges, alphas)), keep)
-        for batch in batches
+        _count_bins(batch, jnp.asarray(edges, batch.dtype), alpha, protocol) for batch in batches
     )
 
 
-@partial(jax.jit, static_argnames="keep")
+@partial(jax.jit, static_argnames="protocol")
 def _count_bins(
-    batches: TrajectoryBatch, edges: Array, alphas: Array, keep: KeepMap
-) -> tuple[Array, Array]:
+    batches: TrajectoryBatch,
+    edges: Float[Array, "dim edge"],
+    alpha: Float[Array, ""],
+    protocol: Protocol,
+) -> tuple[Int[Array, "trial dim bin"], Int[Array, "trial dim bin"]]:
     num_bins = edges.shape[1] - 1
 
-    def of_data_set(
-        batch: TrajectoryBatch,
-    ) -> tuple[Int[Array, "alpha dim bin"], Int[Array, "1 dim bin"]]:
+    def of_data_set(batch: TrajectoryBatch) -> tuple[Array, Array]:
         observation = jnp.moveaxis(batch.require("observation", "relevance by dimension"), -1, 0)
         places = jax.vmap(partial(jnp.searchsorted, side="right"))(edges, observation) - 1
 
         def count(used: Bool[Array, "traj time"]) -> Int[Array, "dim bin"]:
             return jax.vmap(lambda place: _count(place, used & batch.mask, num_bins))(places)
 
-        kept = jax.vmap(lambda states: count(keep_steps(states, batch)))(keep(batch, alphas))
-        return kept, count(batch.mask)[None]
+        return count(keep_steps(keep_map(protocol, batch, alpha), batch)), count(batch.mask)
 
     return jax.vmap(of_data_set)(batches)
 

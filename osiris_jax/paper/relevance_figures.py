@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -51,18 +51,11 @@ def relevance_figure(inputs: FigureInputs) -> Drawn:
     width = drawing.COLUMN if sum(ratios) <= 2 else drawing.WIDE
     figure = Figure(figsize=(width, 2.25), layout="constrained")
     grid = figure.add_gridspec(1, len(ratios), width_ratios=ratios)
-    rows, found = [], []
+    panels = []
     for place, world in enumerate(inputs.worlds):
         axis = figure.add_subplot(grid[0, place])
-        if isinstance(world, GridWorld):
-            part = _map_numbers(inputs, world)
-            drawing.draw_map(figure, axis, world, part.relevance)
-        else:
-            part = _dimension_numbers(inputs, world)
-            _draw_dimensions([axis], world, part, [MAIN_DIMENSION.get(world.name, 0)])
-            axis.set_title(drawing.title_of(world.name), fontsize=drawing.TITLE)
-        rows, found = rows + part.rows, found + part.claims
-    return Drawn(figure, _relevance_caption(inputs), rows, found)
+        panels.append({MAIN_DIMENSION.get(world.name, 0): axis})
+    return _drawn(inputs, figure, panels, "center")
 
 
 def all_relevance_figure(inputs: FigureInputs) -> Drawn:
@@ -73,25 +66,41 @@ def all_relevance_figure(inputs: FigureInputs) -> Drawn:
     figure = Figure(figsize=size, layout="constrained")
     spread = [h for h, n in zip(heights, lines, strict=True) for _ in range(n)]
     grid = figure.add_gridspec(sum(lines), ACROSS, height_ratios=spread)
-    rows, found, line = [], [], 0
+    panels, line = [], 0
     for world, number in zip(inputs.worlds, lines, strict=True):
         if isinstance(world, GridWorld):
+            places = {0: grid[line, 1:3]}
+        else:
+            places = {d: grid[line + d // ACROSS, d % ACROSS] for d in range(_num_dims(world))}
+        panels.append({dim: figure.add_subplot(place) for dim, place in places.items()})
+        line += number
+    return _drawn(inputs, figure, panels, "left")
+
+
+def _drawn(
+    inputs: FigureInputs,
+    figure: Figure,
+    panels: Sequence[Mapping[int, Axes]],
+    title_at: Literal["left", "center"],
+) -> Drawn:
+    """The figure with each world drawn in its panels, which are by dimension."""
+    rows, answers = [], []
+    for world, axes in zip(inputs.worlds, panels, strict=True):
+        first = next(iter(axes.values()))
+        if isinstance(world, GridWorld):
             part = _map_numbers(inputs, world)
-            axis = figure.add_subplot(grid[line, 1:3])
-            drawing.draw_map(figure, axis, world, part.relevance)
-            if world.name == "express":
-                dallying = make("dilly-dallying")
-                pair = (world, part.relevance), (dallying, _map_of(inputs, dallying))
-                found.append(claims.of_corridors(*pair))
+            drawing.draw_map(figure, first, world, part.relevance)
         else:
             part = _dimension_numbers(inputs, world)
-            dims = range(_num_dims(world))
-            axes = [figure.add_subplot(grid[line + d // ACROSS, d % ACROSS]) for d in dims]
-            _draw_dimensions(axes, world, part, dims)
-            title = drawing.title_of(world.name)
-            axes[0].set_title(title, fontsize=drawing.TITLE, loc="left")
-        rows, found, line = rows + part.rows, found + part.claims, line + number
-    return Drawn(figure, _relevance_caption(inputs), rows, found)
+            _draw_dimensions(axes, world, part)
+            first.set_title(drawing.title_of(world.name), fontsize=drawing.TITLE, loc=title_at)
+        rows, answers = rows + part.rows, answers + part.claims
+    caption = (
+        f"Mean of estimated relevance over the visits to a state, level {LEVEL:g}, "
+        f"{inputs.trials_text()}. Bands: one standard error. Grey: where the visits are. Dotted: "
+        "borders of the cells in which relevance is tested. Star: the state of the paper's example."
+    )
+    return Drawn(figure, caption, rows, answers)
 
 
 class _Part(NamedTuple):
@@ -102,7 +111,7 @@ class _Part(NamedTuple):
 
 
 def _map_of(inputs: FigureInputs, world: GridWorld) -> MeanRelevance:
-    return mean_relevance_by_state(inputs.chunks(world, inputs.size), (LEVEL,), keep=inputs.keep)[0]
+    return mean_relevance_by_state(inputs.chunks(world), LEVEL, inputs.protocol)
 
 
 def _map_numbers(inputs: FigureInputs, world: GridWorld) -> _Part:
@@ -113,7 +122,12 @@ def _map_numbers(inputs: FigureInputs, world: GridWorld) -> _Part:
         row, column = divmod(state, columns)
         place = {"world": world.name, "row": row, "column": column}
         rows.append(place | _numbers(relevance, state))
-    return _Part(relevance, None, rows, [claims.of_map(world, relevance)])
+    answers = [claims.of_map(world, relevance)]
+    if world.name == "express":
+        dallying = make("dilly-dallying")
+        pair = (world, relevance), (dallying, _map_of(inputs, dallying))
+        answers.insert(0, claims.of_corridors(*pair))
+    return _Part(relevance, None, rows, answers)
 
 
 def _num_dims(world: Any) -> int:
@@ -128,8 +142,8 @@ def _dimension_numbers(inputs: FigureInputs, world: Any) -> _Part:
     _num_dims(world)
     dimensions = DIMENSIONS[world.name]
     edges = np.stack([np.linspace(d.low, d.high, NUM_BINS + 1) for d in dimensions])
-    chunks = inputs.chunks(world, inputs.size)
-    relevance = mean_relevance_by_dimension(chunks, edges, (LEVEL,), keep=inputs.keep)[0]
+    chunks = inputs.chunks(world)
+    relevance = mean_relevance_by_dimension(chunks, edges, LEVEL, inputs.protocol)
     rows = []
     for number, dimension in enumerate(dimensions):
         of_one = relevance[number]
@@ -150,19 +164,11 @@ def _numbers(relevance: MeanRelevance, place: int) -> dict[str, Any]:
     }
 
 
-def _draw_dimensions(axes: Sequence[Axes], world: Any, part: _Part, dims: Iterable[int]) -> None:
+def _draw_dimensions(axes: Mapping[int, Axes], world: Any, part: _Part) -> None:
     bins = getattr(world, "bins", None) or world.dynamics.bins
-    for number, (axis, dim) in enumerate(zip(axes, dims, strict=True)):
+    for number, (dim, axis) in enumerate(axes.items()):
         dimension = DIMENSIONS[world.name][dim]
         edges, borders = part.edges[dim], bins.edges[dim]
         drawing.draw_dimension(
             axis, dimension, part.relevance[dim], edges, borders, leftmost=number % ACROSS == 0
         )
-
-
-def _relevance_caption(inputs: FigureInputs) -> str:
-    return (
-        f"Mean of estimated relevance over the visits to a state, level {LEVEL:g}, "
-        f"{inputs.trials_text()}. Bands: one standard error. Grey: where the visits are. Dotted: "
-        "borders of the cells in which relevance is tested. Star: the state of the paper's example."
-    )

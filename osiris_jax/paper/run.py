@@ -22,11 +22,9 @@ from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
 from osiris_jax.study.experiment import Cell, to_toml
 from osiris_jax.study.plan import Study
 from osiris_jax.study.run import compute
-from osiris_jax.study.source import keys_of
 from osiris_jax.study.store import Store
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
 from osiris_jax.worlds.gridworld import GridWorld
-from osiris_jax.worlds.world import World
 
 WITHOUT_ERRORS = ("truth_se", "mean_se", "bias_se", "std_se", "rmse_se")
 
@@ -108,15 +106,9 @@ class Reproduction:
 
     def bytes_per_trial(self) -> int:
         """A rough upper guess of the memory that one trial takes while it is computed."""
-        if self.draws.pool is not None:
-            steps = self.draws.pool.batch.mask.shape[-1]
-        elif isinstance(self.world, World):
-            steps = self.world.steps_needed(keys_of(self.seed, np.arange(8)), self.size)
-        else:
-            steps = self.world.horizon
         arrays = ARRAYS + ARRAYS_PER_LEVEL * len(self.forms)
         rows = self.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
-        return rows * steps * np.dtype(self.dtype).itemsize
+        return rows * self.draws.steps * np.dtype(self.dtype).itemsize
 
     def keeps_values(self, trials: int) -> bool:
         """Never: the data of all trials are padded to one length, and may share a pool."""
@@ -142,11 +134,6 @@ class Result(NamedTuple):
     values: np.ndarray
     truth: Truth
     notes: tuple[str, ...] = ()
-
-
-def rows(world: Any, protocol: Protocol, table: str, **options: Any) -> Result:
-    """A table's columns in one world under one protocol; options as for `rows_together`."""
-    return rows_together(world, (protocol,), table, **options)[protocol.name]
 
 
 def rows_together(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from osiris_jax.core.faces import markdown
+from osiris_jax.core.faces import markdown, with_error
 from osiris_jax.paper.numbers import (
     ALGORITHM_1,
     GRIDWORLDS,
@@ -34,13 +34,13 @@ class Block(NamedTuple):
 
 def blocks_of(rows: Sequence[Row], table: str) -> list[Block]:
     """The rows of a summary, in the order of the table's columns."""
-    found = {}
+    rows_by_block = {}
     for row in rows:
-        found.setdefault((row["world"], row["protocol"]), {})[_key(row)] = row
+        rows_by_block.setdefault((row["world"], row["protocol"]), {})[_key(row)] = row
     columns = TABLES[table].columns
     return [
         Block(world, protocol, [by_key[_key(column._asdict())] for column in columns])
-        for (world, protocol), by_key in found.items()
+        for (world, protocol), by_key in rows_by_block.items()
     ]
 
 
@@ -103,13 +103,7 @@ def column_label(column: Column) -> str:
 
 def number(value: float, error: float = math.nan) -> str:
     """To one decimal as the paper prints it, or to the first digit of the standard error."""
-    if not math.isfinite(value):
-        return "undefined"
-    if not math.isfinite(error) or error <= 0:
-        text = f"{value:.1f}"
-        return "0.0" if text == "-0.0" else text
-    decimals = max(0, -math.floor(math.log10(error)))
-    return f"{value:.{decimals}f}±{error:.{decimals}f}"
+    return with_error(value, error, digits=1, alone="z.1f")
 
 
 HEADER_WORDS = ["world", "protocol", ""]
@@ -134,9 +128,9 @@ def lines_of(blocks: Sequence[Block], table: str, bold: tuple[str, str]) -> list
         last = place + 1 == len(blocks) or blocks[place + 1].world != block.world
         if last and block.world in paper.numbers:
             for statistic, row in paper.numbers[block.world].items():
-                shown = [_marked(p.text, p.bold, bold) for p in row]
                 names = ["", "in the paper"] if statistic == "mean" else ["", ""]
-                lines.append([*names, LABELS[statistic], *shown])
+                printed = [_marked(p.text, p.bold, bold) for p in row]
+                lines.append([*names, LABELS[statistic], *printed])
     return lines
 
 
@@ -146,11 +140,11 @@ def _our_numbers(block: Block, table: str, statistic: str, bold: tuple[str, str]
     if block.protocol == "published" and block.world in GRIDWORLDS:
         for place, (printed, _, row) in enumerate(_beside(TABLES[table], block, statistic)):
             compared[place] = printed.is_matched_by(row[statistic])
-    shown = []
+    texts = []
     for place, row in enumerate(block.rows):
         text = _marked(number(row[statistic], row[f"{statistic}_se"]), place in best, bold)
-        shown.append(text + (BAD if compared.get(place) is False else ""))
-    return shown
+        texts.append(text + (BAD if compared.get(place) is False else ""))
+    return texts
 
 
 def upright(blocks: Sequence[Block], table: str) -> tuple[list[str], list[list[str]]]:
@@ -212,8 +206,8 @@ def ablation_lines(by_step: Mapping[str, Sequence[Row]]) -> tuple[list[str], lis
     lines = []
     for step, rows in by_step.items():
         for statistic in STATISTICS:
-            shown = [number(row[statistic], row[f"{statistic}_se"]) for row in rows]
-            lines.append([step if statistic == "mean" else "", LABELS[statistic], *shown])
+            texts = [number(row[statistic], row[f"{statistic}_se"]) for row in rows]
+            lines.append([step if statistic == "mean" else "", LABELS[statistic], *texts])
     return ["protocol", "", *names], lines
 
 

@@ -74,12 +74,13 @@ def test_independent_trials_are_those_of_a_study():
         np.testing.assert_array_equal(trials.on_policy[place], on_policy)
 
 
-def test_chunks_follow_one_another():
-    parts = list(Draws(oj.make("express"), 5, 7, overlapping=True).in_chunks(3))
-    assert [len(part.on_policy) for part in parts] == [3, 3, 1]
-    whole = Draws(oj.make("express"), 5, 7, overlapping=True).of(np.arange(7))
-    joined = np.concatenate([part.data.state for part in parts])
-    np.testing.assert_array_equal(joined, whole.data.state)
+def test_chunks_follow_one_another(monkeypatch):
+    whole = Draws(oj.make("express"), 5, 7, overlapping=True)
+    monkeypatch.setattr("osiris_jax.paper.draws.CHUNK_CELLS", 3 * 5 * whole.steps)
+    parts = list(whole.in_chunks())
+    assert [len(part.mask) for part in parts] == [3, 3, 1]
+    joined = np.concatenate([part.state for part in parts])
+    np.testing.assert_array_equal(joined, whole.of(np.arange(7)).data.state)
 
 
 def test_the_pool_of_another_world_follows_the_seed():
@@ -129,33 +130,18 @@ def test_coins_have_their_odds_and_do_not_see_padding():
 
 @given(data=ragged_data())
 @settings(max_examples=25)
-def test_cuts_by_products_are_those_of_the_definition(double, data):
+def test_published_cuts_are_those_of_slow_loops(double, data):
     batch = load(data)
     expected = oracle_published.incris_published(data)
-    value = cuts_by_products(batch)
+    value = published_incris(batch)
     size = max(1.0, max(np.abs(episode["rewards"]).max() for episode in data))
     np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6 * size)
-    assert float(value) == pytest.approx(float(cuts_by_products(poisoned(batch))), rel=1e-9)
+    assert float(value) == pytest.approx(float(published_incris(poisoned(batch))), rel=1e-9)
 
 
 @jax.jit
-def cuts_by_products(batch):
-    return published.choose_cuts_by_products(batch, batch.log_ratio).mean.sum()
-
-
-@pytest.mark.parametrize("is_long", [False, True])
-def test_long_data_go_by_products(monkeypatch, is_long):
-    seen, real = [], published.choose_cuts_by_products
-
-    def watched(*arguments):
-        seen.append(arguments)
-        return real(*arguments)
-
-    monkeypatch.setattr(published, "LONG", MAX_STEPS - is_long)
-    monkeypatch.setattr(published, "choose_cuts_by_products", watched)
-    batch = load(random_data(0, 6))
-    published.incris_published(batch, batch.log_ratio)
-    assert bool(seen) == is_long
+def published_incris(batch):
+    return published.incris_published(batch, batch.log_ratio)
 
 
 @pytest.mark.parametrize("with_observations", [False, True])

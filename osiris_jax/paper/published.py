@@ -20,21 +20,56 @@ from osiris_jax.relevance.samples import Visits, visits
 from osiris_jax.relevance.tests import smirnov_of_visits, welch_of_visits
 
 TIE_TOLERANCE = 1e-6
+LONG = 256
 
 
 def incris_published(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
 ) -> Float[Array, ""]:
-    """INCRIS with the cuts of `choose_cuts_published`."""
-    return choose_cuts_published(batch, log_ratio).mean.sum()
+    """INCRIS with the cuts of `choose_cuts_published`; long data by `choose_cuts_by_products`."""
+    is_long = batch.mask.shape[1] > LONG
+    choose = choose_cuts_by_products if is_long else choose_cuts_published
+    return choose(batch, log_ratio).mean.sum()
 
 
 def choose_cuts_published(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Cuts:
     """INCRIS whose kept ratios run to the *end* of the trajectory, not to the reward's step.
 
     A = rho_{1:t-k} as defined, but B = rho_{t-k+1:T}, so that k = 0 still weighs a reward by all
-    later ratios; and all moments are over the trajectories alive at t instead of all N. A variance
-    is computed as the mean of squares less the square of the mean, which float32 rounds much.
+    later ratios; and all moments are over the trajectories alive at t instead of all N.
+    """
+    start = jnp.zeros((len(log_ratio), 1), log_ratio.dtype)
+    before = masked.running_log_weights(log_ratio, batch.mask)
+    after = masked.running_log_weights(log_ratio, batch.mask, reverse=True)
+    omitted = jnp.exp(jnp.concatenate([start, before], axis=1))
+    kept = jnp.exp(jnp.concatenate([after, start], axis=1))
+    cut = jnp.arange(kept.shape[1])
+
+    def choose(inputs) -> Cuts:
+        reward_t, alive_t, t = inputs
+        number = jnp.maximum(alive_t.sum(), 1)
+
+        def mean(x: Array) -> Array:
+            return jnp.where(alive_t[:, None], x, 0).sum(0, keepdims=True) / number
+
+        value = kept * reward_t[:, None]
+        deviation = value - mean(value)
+        covariance = mean((omitted - mean(omitted)) * deviation)
+        score = jnp.where(cut <= t, (covariance**2 + mean(deviation**2))[0], jnp.inf)
+        rounding = (64 * jnp.finfo(score.dtype).eps) ** 2 * mean(value**2) * (1 + mean(omitted**2))
+        tied = score <= score.min() * (1 + TIE_TOLERANCE) + rounding[0]
+        latest = jnp.maximum(jnp.max(jnp.where(tied, cut, 0)), jnp.argmin(score))
+        return Cuts(latest, mean(value)[0, latest])
+
+    reward = masked.fill(batch.mask, batch.reward)
+    by_time = (reward.T, batch.mask.T, jnp.arange(1, kept.shape[1]))
+    return lax.map(choose, by_time)
+
+
+def choose_cuts_by_products(batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]) -> Cuts:
+    """`choose_cuts_published` from products of matrices: fast, but rounded more.
+
+    A variance is found as the mean of squares less the square of the mean.
     """
     reward = masked.fill(batch.mask, batch.reward)
     start = jnp.zeros((len(log_ratio), 1), log_ratio.dtype)

@@ -130,18 +130,33 @@ def test_coins_have_their_odds_and_do_not_see_padding():
 
 @given(data=ragged_data())
 @settings(max_examples=25)
-def test_published_cuts_are_those_of_slow_loops(double, data):
+def test_cuts_by_products_are_those_of_the_definition(double, data):
     batch = load(data)
     expected = oracle_published.incris_published(data)
-    value = published_incris(batch)
+    value = cuts_by_products(batch)
     size = max(1.0, max(np.abs(episode["rewards"]).max() for episode in data))
     np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6 * size)
-    assert float(value) == pytest.approx(float(published_incris(poisoned(batch))), rel=1e-9)
+    assert float(value) == pytest.approx(float(cuts_by_products(poisoned(batch))), rel=1e-9)
 
 
 @jax.jit
-def published_incris(batch):
-    return published.incris_published(batch, batch.log_ratio)
+def cuts_by_products(batch):
+    return published.choose_cuts_by_products(batch, batch.log_ratio).mean.sum()
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_long_data_go_by_products(monkeypatch, is_long):
+    seen, real = [], published.choose_cuts_by_products
+
+    def watched(*arguments):
+        seen.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(published, "LONG", MAX_STEPS - is_long)
+    monkeypatch.setattr(published, "choose_cuts_by_products", watched)
+    batch = load(random_data(0, 6))
+    published.incris_published(batch, batch.log_ratio)
+    assert bool(seen) == is_long
 
 
 @pytest.mark.parametrize("with_observations", [False, True])

@@ -22,6 +22,7 @@ FEW = {"resamples": 20, "methods": "percentile"}
 @pytest.fixture
 def compilations():
     """The seconds of every program that XLA compiled, or a cache on disk had."""
+    compiled.release_all()  # else the limit on programs might be reached between two logs
     found = []
 
     def listen(event, seconds, **_):

@@ -23,7 +23,7 @@ from osiris_jax.data.annotate import LinearBins
 from osiris_jax.data.policies import EpsilonGreedy
 from osiris_jax.models.networks import QNetwork, load_network
 from osiris_jax.worlds.gymnasium_episodes import Episodes, weights_of
-from osiris_jax.worlds.playing import Player, join
+from osiris_jax.worlds.playing import episodes
 from osiris_jax.worlds.rollout import Outcomes
 from osiris_jax.worlds.world import POLICIES, identity_of
 
@@ -173,10 +173,16 @@ class LunarLander:
             raise ValueError("key: expected a jax.random.key or an array [trial] of them")
         if n is not None and n < 1:
             raise ValueError(f"n: {n} is below 1")
-        own = {name: getattr(self, name) for name in ("horizon", "cache", "processes", "progress")}
-        player = Player(ENV_ID, weights_of(self.q), self._epsilon(policy), **own)
+        rules = ENV_ID, weights_of(self.q), float(self._epsilon(policy)), int(self.horizon)
         require_extra()
-        return join(player.episodes(key.reshape(-1), self.size if n is None else n))
+        return episodes(
+            key.reshape(-1),
+            self.size if n is None else n,
+            rules,
+            cache=self.cache,
+            processes=self.processes,
+            progress=self.progress,
+        )
 
 
 def lunar_lander() -> LunarLander:

@@ -281,18 +281,6 @@ def test_osiris_in_simulation_has_its_exact_moments():
     assert abs(values.var() - found.std**2) < 4 * variance_se
 
 
-def test_wrong_arguments_are_named(world):
-    for call, field in (
-        (lambda: world.rollout(0, 3), "key"),
-        (lambda: world.rollout(random.key(0), 0), "n:"),
-        (lambda: world.rollout(random.key(0), 3, policy="evil"), "policy"),
-        (lambda: world.rollout(random.key(0), 3, steps=-1), "steps"),
-        (lambda: world.rollout(random.split(KEY, 4).reshape(2, 2), 3), "key"),
-    ):
-        with pytest.raises(ValueError, match=field):
-            call()
-
-
 def test_cartpole_s_data_does_not_depend_on_what_is_drawn_beside_it():
     """Bit for bit, although a rounding error would grow along the unstable pole."""
     world = oj.make("cartpole")

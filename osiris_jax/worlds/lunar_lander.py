@@ -143,7 +143,7 @@ class LunarLander:
     ) -> Outcomes:
         """The returns, in NumPy's float64, and the lengths of what `rollout` gives."""
         played = self._episodes(key, n, policy)
-        row, time = _places(played["lengths"])
+        row, time = np.nonzero(np.arange(self.horizon) < played["lengths"][:, None])
         returns = np.bincount(row, played["reward"] * discount**time)
         shape = (*key.shape, -1)
         return Outcomes(returns.reshape(shape), played["lengths"].reshape(shape))  # pyright: ignore
@@ -217,17 +217,11 @@ def require_extra() -> None:
         ) from error
 
 
-def _places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every step of all episodes, one after another: its episode, and its time in it."""
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
 def _padded(
     flat: np.ndarray, *, lengths: np.ndarray, width: int, trials: tuple[int, ...]
 ) -> np.ndarray:
     """[*trials, traj, time, ...] of flat [step, ...], cut to the width or filled with zeros."""
-    row, time = _places(lengths)
+    row, time = np.nonzero(np.arange(lengths.max()) < lengths[:, None])
     kept = time < width
     padded = np.zeros((len(lengths), width, *flat.shape[1:]), flat.dtype)
     padded[row[kept], time[kept]] = flat[kept]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -137,82 +137,46 @@ def fit_behavior(
     mask = np.asarray(batch.mask)
     _check(mask, method, folds, smoothing, {"hidden": min(hidden, default=1), "steps": steps})
     action = np.asarray(batch.require("action", PURPOSE))[mask]
-    candidates = _candidates(batch, method)
-    _check_size(len(action), batch.num_actions, folds, candidates)
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
-    own_key = random.key(0) if key is None else key
-    network = partial(models.network, own_key, hidden=tuple(hidden), steps=steps)
-    scored = _scored(batch, candidates, action, fold, folds, smoothing, network)
-    compared = {name: score.calibration.mean_log_loss for name, score in scored.items()}
+    taken = models.Taken(_filled(action), _filled(fold, -1), folds, batch.num_actions)
+    shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
+    first_key = random.key(0) if key is None else key
+    network = partial(models.network, first_key, hidden=tuple(hidden), steps=steps)
+    scored = {}
+    for name in _candidates(batch, method, len(action), folds):
+        log_probs, converged = _fitted(name, batch, taken, smoothing, network)
+        log_probs = np.asarray(log_probs, np.float64)[: len(action)]
+        scored[name] = log_probs, converged, calibrate(log_probs, action, fold, shares)
+    compared = {name: told.mean_log_loss for name, (_, _, told) in scored.items()}
     best = min(compared, key=lambda name: compared[name])
     log_probs, converged, told = scored[best]
     replaced = batch.behavior_log_prob is not None
-    result = _with_fitted(batch, mask, action, log_probs)
-    result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
-    probs = result.require("behavior_probs", PURPOSE)
-    how = (best, folds, float(smoothing))
-    return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
+    sentence = f"{_fitted_by(best, replaced)}. {UNREPAIRED}"
+    result = _with_fitted(batch, mask, action, log_probs).replace(fitted=sentence)
+    fit = result, result.require("behavior_probs", PURPOSE), best, folds, float(smoothing)
+    return BehaviorFit(*fit, told, compared, bool(np.all(converged)), replaced)
 
 
-class _Score(NamedTuple):
-    """What one method answers out of fold, [step, action], and how well."""
-
-    log_probs: np.ndarray
-    converged: bool
-    calibration: Calibration
-
-
-def _scored(
+def _fitted(
+    name: str,
     batch: TrajectoryBatch,
-    methods: Sequence[str],
-    action: np.ndarray,
-    fold: np.ndarray,
-    folds: int,
+    taken: models.Taken,
     smoothing: float,
     network: Callable[..., models.Fitted],
-) -> dict[str, _Score]:
-    """Every method, fitted to [step] actions and judged by them; `network` fits one."""
-    mask, fill = np.asarray(batch.mask), _filler(len(action))
-    taken = models.Taken(fill(action), fill(fold, -1), folds, batch.num_actions)
-    shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
-    penalty = jnp.asarray(smoothing, batch.dtype)
-
-    def fitted_by(name: str) -> models.Fitted:
-        if name == "tabular":
-            state = fill(np.asarray(batch.require("state", PURPOSE))[mask])
-            return models.tabular(taken, state, penalty, num_states=batch.num_states)
-        rows = fill(_standardised(batch, mask))
-        if name == "logistic":
-            return models.logistic(taken, rows, penalty)
-        return network(taken, rows, penalty)
-
-    scored = {}
-    for name in methods:
-        fitted = fitted_by(name)
-        log_probs = np.asarray(fitted.log_probs, np.float64)[: len(action)]
-        converged = bool(np.asarray(fitted.converged).all())
-        scored[name] = _Score(log_probs, converged, calibrate(log_probs, action, fold, shares))
-    return scored
+) -> models.Fitted:
+    mask, penalty = np.asarray(batch.mask), jnp.asarray(smoothing, batch.dtype)
+    if name == "tabular":
+        state = _filled(np.asarray(batch.require("state", PURPOSE))[mask])
+        return models.tabular(taken, state, penalty, num_states=batch.num_states)
+    fit = models.logistic if name == "logistic" else network
+    return fit(taken, _filled(_standardised(batch, mask)), penalty)
 
 
-def _check_size(steps: int, actions: int, folds: int, names: Sequence[str]) -> None:
-    per_pair = BYTES_PER_PAIR + folds * max(BYTES_PER_FOLD.get(name, 0) for name in names)
-    memory.check_fits(
-        per_pair * steps * actions,
-        f"action: fitting the propensities of {actions} actions at {steps} steps",
-        "pool rare actions, or log the propensities",
-    )
-
-
-def _filler(real: int) -> Callable[..., Array]:
-    """Fills a row of steps to a bucket length, so that logs of nearby sizes share a compilation."""
-    extra = max(bucket_length(real), FEWEST_STEPS) - real
-
-    def fill(column: np.ndarray, value: float = 0) -> Array:
-        widths = [(0, extra), *[(0, 0)] * (column.ndim - 1)]
-        return jnp.asarray(np.pad(column, widths, constant_values=value))
-
-    return fill
+def _filled(column: np.ndarray, value: float = 0) -> Array:
+    """Steps filled to a bucket length, so that logs of nearby sizes share a compilation."""
+    extra = max(bucket_length(len(column)), FEWEST_STEPS) - len(column)
+    widths = [(0, extra), *[(0, 0)] * (column.ndim - 1)]
+    return jnp.asarray(np.pad(column, widths, constant_values=value))
 
 
 def _check(
@@ -232,13 +196,20 @@ def _check(
             raise ValueError(f"{name}: expected whole numbers of at least 1, got {size!r}")
 
 
-def _candidates(batch: TrajectoryBatch, method: str) -> list[str]:
-    if method != "auto":
-        return [method]
+def _candidates(batch: TrajectoryBatch, method: str, steps: int, folds: int) -> list[str]:
+    """The methods to try, if there is room for their fits."""
     allowed = {"tabular": batch.state, "logistic": batch.observation}
     names = [name for name, field in allowed.items() if field is not None]
-    if not names:
+    if method != "auto":
+        names = [method]
+    elif not names:
         batch.require("state", PURPOSE)
+    per_pair = BYTES_PER_PAIR + folds * max(BYTES_PER_FOLD.get(name, 0) for name in names)
+    memory.check_fits(
+        per_pair * steps * batch.num_actions,
+        f"action: fitting the propensities of {batch.num_actions} actions at {steps} steps",
+        "pool rare actions, or log the propensities",
+    )
     return names
 
 

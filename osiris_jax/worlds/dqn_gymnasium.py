@@ -101,7 +101,7 @@ def train(
     dim, num_actions = env.observation_space.shape[0], int(env.action_space.n)  # pyright: ignore
     scale = np.ones(dim, np.float32)
     q = QNetwork.create(jax.random.key(seed), settings.hidden, num_actions, scale)
-    learner, weights = Learner.start(q, ADAM), weights_of(q)
+    learner, weights = Learner(q, q, ADAM.init(q.params)), weights_of(q)
     replay = Transition.blank(settings.capacity, dim, np.float32)
     observation, _ = env.reset(seed=int(generator.integers(2**31)))
     episode_return, snapshots, curve, losses = 0.0, [], [], []
@@ -124,7 +124,8 @@ def train(
             observation, _ = env.reset()
         if step > settings.warm_up and step % settings.update_every == 0:
             filled = min(step, settings.capacity)
-            minibatch = replay.at(generator.integers(filled, size=MINIBATCH))
+            places = generator.integers(filled, size=MINIBATCH)
+            minibatch = Transition(*(field[places] for field in replay))
             learner, loss = _learn(learner, minibatch, settings.rate(step), settings.discount)
             weights = weights_of(learner.q)
             losses.append(float(loss))

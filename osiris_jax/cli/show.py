@@ -14,8 +14,8 @@ from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import print_table, say, stages
 
 if TYPE_CHECKING:
+    from osiris_jax.worlds.rollout import Value
     from osiris_jax.worlds.tabular import TabularWorld
-    from osiris_jax.worlds.values import Value
 
 TOLERANCES = (1e-9, 1e-3, 0.1, 1.0)
 EPISODES, EPISODES_PLAYED = 10_000, 500
@@ -66,7 +66,7 @@ def _simulated(world: Any, episodes: int, seed: int) -> tuple[dict[str, Any], di
     import numpy as np
     from jax import random
 
-    from osiris_jax.worlds.values import Value
+    from osiris_jax.worlds.rollout import Value
 
     lengths, values = {}, {}
     policies = ("behavior", "target")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,6 @@ from osiris_jax.batch import TrajectoryBatch, bucket_length, log_ratio_of, to_ce
 from osiris_jax.core import memory
 from osiris_jax.core.options import check_word
 from osiris_jax.models import behavior_models as models
-from osiris_jax.models.calibration import Calibration, calibrate
 
 PURPOSE = "fit_behavior"
 METHODS = {
@@ -31,6 +30,46 @@ BYTES_PER_PAIR = 48  # of a step and an action, measured at the peak of a fit's 
 BYTES_PER_FOLD = {"logistic": 12}  # and of fits whose folds are fitted all at once
 POOR_CALIBRATION = 0.05
 FEWEST_STEPS = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """Predicted probabilities of all actions at all steps against what was done.
+
+    Attributes:
+      predicted: [bin] mean predicted probability of the pairs (step, action) in ten equal bins of
+        it; NaN where there are none.
+      observed: [bin] how often that action was the one taken.
+      count: [bin] number of pairs.
+      error: the expected calibration error: the mean of |predicted - observed| over all pairs.
+      log_loss: [fold] mean of -log pi_b(a|s) of the actions taken.
+      brier: [fold] mean over steps of the summed squares of probability minus what happened.
+      baseline_log_loss: [fold] the same for the actions' shares in the other folds.
+      baseline_brier: [fold] likewise.
+      steps: [fold] number of steps.
+      smallest: the smallest probability of an action that was taken.
+    """
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    count: np.ndarray
+    error: float
+    log_loss: np.ndarray
+    brier: np.ndarray
+    baseline_log_loss: np.ndarray
+    baseline_brier: np.ndarray
+    steps: np.ndarray
+    smallest: float
+
+    @property
+    def mean_log_loss(self) -> float:
+        """Over all steps."""
+        return float(np.average(self.log_loss, weights=self.steps))
+
+    @property
+    def mean_baseline_log_loss(self) -> float:
+        """Over all steps."""
+        return float(np.average(self.baseline_log_loss, weights=self.steps))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,82 +176,46 @@ def fit_behavior(
     mask = np.asarray(batch.mask)
     _check(mask, method, folds, smoothing, {"hidden": min(hidden, default=1), "steps": steps})
     action = np.asarray(batch.require("action", PURPOSE))[mask]
-    candidates = _candidates(batch, method)
-    _check_size(len(action), batch.num_actions, folds, candidates)
     fold = np.repeat(np.arange(len(mask), dtype=np.int32) % folds, mask.sum(1))
-    own_key = random.key(0) if key is None else key
-    network = partial(models.network, own_key, hidden=tuple(hidden), steps=steps)
-    scored = _scored(batch, candidates, action, fold, folds, smoothing, network)
-    compared = {name: score.calibration.mean_log_loss for name, score in scored.items()}
+    taken = models.Taken(_filled(action), _filled(fold, -1), folds, batch.num_actions)
+    shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
+    first_key = random.key(0) if key is None else key
+    network = partial(models.network, first_key, hidden=tuple(hidden), steps=steps)
+    scored = {}
+    for name in _candidates(batch, method, len(action), folds):
+        log_probs, converged = _fitted(name, batch, taken, smoothing, network)
+        log_probs = np.asarray(log_probs, np.float64)[: len(action)]
+        scored[name] = log_probs, converged, calibrate(log_probs, action, fold, shares)
+    compared = {name: told.mean_log_loss for name, (_, _, told) in scored.items()}
     best = min(compared, key=lambda name: compared[name])
     log_probs, converged, told = scored[best]
     replaced = batch.behavior_log_prob is not None
-    result = _with_fitted(batch, mask, action, log_probs)
-    result = result.replace(fitted=f"{_fitted_by(best, replaced)}. {UNREPAIRED}")
-    probs = result.require("behavior_probs", PURPOSE)
-    how = (best, folds, float(smoothing))
-    return BehaviorFit(result, probs, *how, told, compared, converged, replaced)
+    sentence = f"{_fitted_by(best, replaced)}. {UNREPAIRED}"
+    result = _with_fitted(batch, mask, action, log_probs).replace(fitted=sentence)
+    fit = result, result.require("behavior_probs", PURPOSE), best, folds, float(smoothing)
+    return BehaviorFit(*fit, told, compared, bool(np.all(converged)), replaced)
 
 
-class _Score(NamedTuple):
-    """What one method answers out of fold, [step, action], and how well."""
-
-    log_probs: np.ndarray
-    converged: bool
-    calibration: Calibration
-
-
-def _scored(
+def _fitted(
+    name: str,
     batch: TrajectoryBatch,
-    methods: Sequence[str],
-    action: np.ndarray,
-    fold: np.ndarray,
-    folds: int,
+    taken: models.Taken,
     smoothing: float,
     network: Callable[..., models.Fitted],
-) -> dict[str, _Score]:
-    """Every method, fitted to [step] actions and judged by them; `network` fits one."""
-    mask, fill = np.asarray(batch.mask), _filler(len(action))
-    taken = models.Taken(fill(action), fill(fold, -1), folds, batch.num_actions)
-    shares = np.asarray(models.action_shares(taken, dtype=batch.dtype))
-    penalty = jnp.asarray(smoothing, batch.dtype)
-
-    def fitted_by(name: str) -> models.Fitted:
-        if name == "tabular":
-            state = fill(np.asarray(batch.require("state", PURPOSE))[mask])
-            return models.tabular(taken, state, penalty, num_states=batch.num_states)
-        rows = fill(_standardised(batch, mask))
-        if name == "logistic":
-            return models.logistic(taken, rows, penalty)
-        return network(taken, rows, penalty)
-
-    scored = {}
-    for name in methods:
-        fitted = fitted_by(name)
-        log_probs = np.asarray(fitted.log_probs, np.float64)[: len(action)]
-        converged = bool(np.asarray(fitted.converged).all())
-        scored[name] = _Score(log_probs, converged, calibrate(log_probs, action, fold, shares))
-    return scored
+) -> models.Fitted:
+    mask, penalty = np.asarray(batch.mask), jnp.asarray(smoothing, batch.dtype)
+    if name == "tabular":
+        state = _filled(np.asarray(batch.require("state", PURPOSE))[mask])
+        return models.tabular(taken, state, penalty, num_states=batch.num_states)
+    fit = models.logistic if name == "logistic" else network
+    return fit(taken, _filled(_standardised(batch, mask)), penalty)
 
 
-def _check_size(steps: int, actions: int, folds: int, names: Sequence[str]) -> None:
-    per_pair = BYTES_PER_PAIR + folds * max(BYTES_PER_FOLD.get(name, 0) for name in names)
-    memory.check_fits(
-        per_pair * steps * actions,
-        f"action: fitting the propensities of {actions} actions at {steps} steps",
-        "pool rare actions, or log the propensities",
-    )
-
-
-def _filler(real: int) -> Callable[..., Array]:
-    """Fills a row of steps to a bucket length, so that logs of nearby sizes share a compilation."""
-    extra = max(bucket_length(real), FEWEST_STEPS) - real
-
-    def fill(column: np.ndarray, value: float = 0) -> Array:
-        widths = [(0, extra), *[(0, 0)] * (column.ndim - 1)]
-        return jnp.asarray(np.pad(column, widths, constant_values=value))
-
-    return fill
+def _filled(column: np.ndarray, value: float = 0) -> Array:
+    """Steps filled to a bucket length, so that logs of nearby sizes share a compilation."""
+    extra = max(bucket_length(len(column)), FEWEST_STEPS) - len(column)
+    widths = [(0, extra), *[(0, 0)] * (column.ndim - 1)]
+    return jnp.asarray(np.pad(column, widths, constant_values=value))
 
 
 def _check(
@@ -232,13 +235,20 @@ def _check(
             raise ValueError(f"{name}: expected whole numbers of at least 1, got {size!r}")
 
 
-def _candidates(batch: TrajectoryBatch, method: str) -> list[str]:
-    if method != "auto":
-        return [method]
+def _candidates(batch: TrajectoryBatch, method: str, steps: int, folds: int) -> list[str]:
+    """The methods to try, if there is room for their fits."""
     allowed = {"tabular": batch.state, "logistic": batch.observation}
     names = [name for name, field in allowed.items() if field is not None]
-    if not names:
+    if method != "auto":
+        names = [method]
+    elif not names:
         batch.require("state", PURPOSE)
+    per_pair = BYTES_PER_PAIR + folds * max(BYTES_PER_FOLD.get(name, 0) for name in names)
+    memory.check_fits(
+        per_pair * steps * batch.num_actions,
+        f"action: fitting the propensities of {batch.num_actions} actions at {steps} steps",
+        "pool rare actions, or log the propensities",
+    )
     return names
 
 
@@ -278,3 +288,50 @@ def _target_log_prob(
         logged = np.asarray(batch.behavior_log_prob, np.float64)[mask]
         return np.asarray(batch.log_ratio, np.float64)[mask] + logged
     return None
+
+
+def calibrate(
+    log_probs: np.ndarray,
+    action: np.ndarray,
+    fold: np.ndarray,
+    shares: np.ndarray,
+    *,
+    bins: int = 10,
+) -> Calibration:
+    """The calibration of cross-fitted probabilities.
+
+    Args:
+      log_probs: [step, action].
+      action: [step] the action taken.
+      fold: [step].
+      shares: [fold, action] what is predicted without looking at the state.
+      bins: number of equal bins of [0, 1].
+    """
+    folds, num_actions = shares.shape
+    log_probs, shares = log_probs.astype(np.float64), shares.astype(np.float64)
+    probs = np.exp(log_probs)
+    taken = np.arange(num_actions) == action[:, None]
+    cell = np.minimum((probs * bins).astype(np.int64), bins - 1).ravel()
+    count = np.bincount(cell, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        predicted = np.bincount(cell, probs.ravel(), bins) / count
+        observed = np.bincount(cell, taken.ravel(), bins) / count
+    gap = np.where(count > 0, np.abs(predicted - observed), 0)
+    of_taken = log_probs[taken]
+    steps = np.bincount(fold, minlength=folds)
+
+    def per_fold(of_step: np.ndarray) -> np.ndarray:
+        return np.bincount(fold, of_step, folds) / steps
+
+    return Calibration(
+        predicted=predicted,
+        observed=observed,
+        count=count,
+        error=float((gap * count).sum() / count.sum()),
+        log_loss=per_fold(-of_taken),
+        brier=per_fold(((probs - taken) ** 2).sum(1)),
+        baseline_log_loss=per_fold(-np.log(shares[fold, action])),
+        baseline_brier=per_fold(((shares[fold] - taken) ** 2).sum(1)),
+        steps=steps,
+        smallest=float(np.exp(of_taken.min())),
+    )

@@ -221,10 +221,7 @@ def _cross_fitted(
 ) -> Fitted:
     """Log-probabilities of every step by its own fold's fit, one fold after another for memory.
 
-    Args:
-      taken: the actions and folds.
-      fit: from a fold to its parameters, and whether they are a minimum.
-      logits: from parameters to those of every step.
+    `fit` gives a fold's parameters and whether they are a minimum, `logits` those of every step.
     """
     numbers = jnp.arange(taken.folds)
     params, converged = jax.vmap(fit)(numbers)

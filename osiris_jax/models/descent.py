@@ -23,16 +23,10 @@ def descend(
     steps: int,
     minibatch: int,
 ) -> tuple[Any, Float[Array, " step"]]:
-    """The parameters after so many minibatches, and the loss of each before its update.
+    """The parameters after `steps` minibatches, and the loss of each before its update.
 
-    Args:
-      key: consumed.
-      params: a pytree.
-      loss_of: from parameters and the items of a minibatch, numbers below `count`, to its loss.
-      optimizer: of optax.
-      count: the number of items.
-      steps: number of minibatches.
-      minibatch: items in each.
+    `key` is consumed; `loss_of` takes parameters and the items of a minibatch, numbers below
+    `count`; the optimizer is one of optax.
     """
     import optax
 

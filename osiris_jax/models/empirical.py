@@ -41,22 +41,6 @@ class CompositeMoments(NamedTuple):
     by_state: Float[Array, "map state"]
 
 
-class _Links(NamedTuple):
-    """The pairs of states that follow each other in the data, and sums over their visits.
-
-    Attributes:
-      state, following: the pair; `num_states` as the second is the end of a trajectory.
-      weight: [link, power of the ratio, power of the reward] the sum of rho^j r^k over the visits,
-        over the number of visits that the state has.
-      number: how many there are; what comes behind them weighs nothing.
-    """
-
-    state: Int[Array, " link"]
-    following: Int[Array, " link"]
-    weight: Float[Array, "link 3 3"]
-    number: Int[Array, ""]
-
-
 def composite_moments(
     batch: TrajectoryBatch, keep: Bool[Array, "map state"], *, discount
 ) -> CompositeMoments:
@@ -67,7 +51,7 @@ def composite_moments(
     omitted states are the same whatever the map, so that all maps are columns of one sum.
     """
     chex.assert_shape(keep, (None, batch.num_states))
-    links, num_maps = _links(batch), len(keep)
+    pairs, weight = _links(batch)
     num_places = batch.num_states + 1
     discount = jnp.asarray(discount, batch.dtype)
     kept = jnp.pad(keep, ((0, 0), (0, 1))).T[:, None]
@@ -75,10 +59,10 @@ def composite_moments(
     at_end = jnp.array([0, 1, 0, 0], batch.dtype)[None, :, None]
 
     def sweep(_, moments: Float[Array, "place 4 map"]) -> Float[Array, "place 4 map"]:
-        plain, weighted = _after_links(links, moments, discount)
+        plain, weighted = _after_links(pairs, weight, moments, discount)
         return jnp.where(ended, at_end, jnp.where(kept, weighted, plain))
 
-    start = jnp.broadcast_to(at_end, (num_places, 4, num_maps))
+    start = jnp.broadcast_to(at_end, (num_places, 4, len(keep)))
     moments = lax.fori_loop(0, batch.lengths.max(), sweep, start)
     first = masked.fill(batch.mask, batch.require("state", PURPOSE))[:, 0]
     value, square_0, square_1, square_2 = moments[first].mean(0)
@@ -87,17 +71,22 @@ def composite_moments(
 
 
 def _after_links(
-    links: _Links, moments: Float[Array, "place 4 map"], discount
+    pairs: masked.Pairs,
+    weight: Float[Array, "link 3 3"],
+    moments: Float[Array, "place 4 map"],
+    discount,
 ) -> tuple[Float[Array, "place 4 map"], Float[Array, "place 4 map"]]:
     """One step back, where ratios are omitted and where they are kept."""
 
     def add_block(number: Int[Array, ""] | int, sums: Array) -> Array:
-        block = [lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK) for x in links[:3]]
-        state, following, weight = block
+        state, following, sums_of_block = (
+            lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK)
+            for x in (pairs.first, pairs.second, weight)
+        )
         value, *squares = jnp.moveaxis(moments[following], 1, 0)
 
         def after(ratio_power: int, reward_power: int, x: Array) -> Array:
-            return weight[:, ratio_power, reward_power, None] * x
+            return sums_of_block[:, ratio_power, reward_power, None] * x
 
         def step(power_of_value: int, power_of_squares: int) -> Array:
             one, two = power_of_value, power_of_squares
@@ -117,12 +106,16 @@ def _after_links(
         return sums.at[state].add(jnp.stack([step(0, 0), step(1, 2)], 1))
 
     blank = jnp.zeros((len(moments), 2, *moments.shape[1:]), moments.dtype)
-    sums = lax.fori_loop(0, -(-links.number // BLOCK), add_block, blank)
+    sums = lax.fori_loop(0, -(-pairs.number // BLOCK), add_block, blank)
     return sums[:, 0], sums[:, 1]
 
 
-def _links(batch: TrajectoryBatch) -> _Links:
-    """Visits with the same state and successor summed into one; real ones come first."""
+def _links(batch: TrajectoryBatch) -> tuple[masked.Pairs, Float[Array, "link 3 3"]]:
+    """The pairs of states that follow each other in the data, and sums over their visits.
+
+    `num_states` as the second of a pair is the end of a trajectory. The sums, by powers j of the
+    ratio and k of the reward, are those of rho^j r^k over the number of visits that the state has.
+    """
     nowhere = batch.num_states
     state = masked.fill(batch.mask, batch.require("state", PURPOSE), nowhere)
     following = jnp.pad(state[:, 1:], ((0, 0), (0, 1)), constant_values=nowhere).ravel()
@@ -134,12 +127,7 @@ def _links(batch: TrajectoryBatch) -> _Links:
     weight = weight * (reward.ravel()[:, None] ** powers[None])[:, None, :]
 
     pairs = masked.group_pairs(state, following, nowhere, block=BLOCK)
-    return _Links(
-        state=pairs.first,
-        following=pairs.second,
-        weight=jax.ops.segment_sum(weight, pairs.of_item, len(pairs.first)),
-        number=pairs.number,
-    )
+    return pairs, jax.ops.segment_sum(weight, pairs.of_item, len(pairs.first))
 
 
 def _used_visits(

@@ -87,14 +87,11 @@ def load_network(path: str | Path) -> QNetwork:
         scale = arrays.pop("scale")
         params = unflatten_dict(arrays, sep="/")
         layers = params["params"]
-        kernels = [layers[f"Dense_{number}"]["kernel"] for number in range(len(layers))]
-        biases = [layers[f"Dense_{number}"]["bias"] for number in range(len(layers))]
-        sizes = [len(scale), *(kernel.shape[1] for kernel in kernels)]
+        dense = [layers[f"Dense_{number}"] for number in range(len(layers))]
+        sizes = [len(scale), *(layer["kernel"].shape[1] for layer in dense)]
         fits = [
-            kernel.shape[0] == below and bias.shape == (above,)
-            for kernel, bias, (below, above) in zip(
-                kernels, biases, itertools.pairwise(sizes), strict=True
-            )
+            layer["kernel"].shape[0] == below and layer["bias"].shape == (above,)
+            for layer, (below, above) in zip(dense, itertools.pairwise(sizes), strict=True)
         ]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{printable(path)}: not a Q-network, {error} is missing or odd") from None

@@ -54,25 +54,36 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     """
     if folds < 0:
         raise ValueError(f"folds: expected 0 for none, or a number of folds, got {folds}")
-    step = _read_visits(batch)
-    model_of, learns = cross_fitting(len(step.state), folds)
-    model = _fit(batch, step, learns)
-    policy = _mean_policy(step, batch.num_states)[None]
-    discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
+    state, action, probs = (
+        batch.require(field, PURPOSE) for field in ("state", "action", "target_probs")
+    )
+    arrived = masked.fill(batch.mask, state, batch.num_states)[:, 1:]
+    successor = jnp.pad(arrived, ((0, 0), (0, 1)), constant_values=batch.num_states)
+    state, action = masked.fill(batch.mask, state), masked.fill(batch.mask, action)
+    probs = jnp.where(batch.mask[..., None], probs, 0)
+    pair = state * batch.num_actions + action
+    pair = jnp.where(batch.mask, pair, batch.num_states * batch.num_actions).ravel()
 
-    reward = _shrink(model.reward, model.visits, smoothing)
+    model_of, learns = cross_fitting(len(state), folds)
+    counts = jnp.repeat(learns.T.astype(batch.dtype), state.shape[1], axis=0)
+    visits, followed, reward = _sums_by_pair(batch, pair, counts)
+    after = _dense if _fits_dense(batch) else _linked
+    sum_after = after(pair, successor.ravel(), counts, visits.shape)
+    policy = _mean_policy(batch, state, probs)[None]
+    discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
+    reward = _shrink(reward, visits, smoothing)
 
     def step_back(following: Float[Array, "model state"], inputs):
         runs, state, action, probs = inputs
-        ahead = _shrink(model.sum_after(following), model.followed, smoothing)
+        ahead = _shrink(sum_after(following), followed, smoothing)
         by_action = reward + discount * ahead
         logged = by_action[model_of, state]
         q = jnp.take_along_axis(logged, action[:, None], axis=1)[:, 0]
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)
         return value, (q, (probs * logged).sum(-1))
 
-    by_time = [jnp.moveaxis(x, 1, 0) for x in (step.state, step.action, step.target_probs)]
-    end = jnp.zeros(model.visits.shape[:2], batch.dtype)
+    by_time = [jnp.moveaxis(x, 1, 0) for x in (state, action, probs)]
+    end = jnp.zeros(visits.shape[:2], batch.dtype)
     inputs = (masked.alive(batch.mask), *by_time)
     _, (q, v) = lax.scan(step_back, end, inputs, reverse=True)
     return StepValues(masked.fill(batch.mask, q.T), masked.fill(batch.mask, v.T))
@@ -101,34 +112,24 @@ def supplied(batch: TrajectoryBatch, *, q: Any = None, q_steps: Any = None) -> S
     if (q is None) == (q_steps is None):
         raise ValueError("q: give either `q` or `q_steps`")
     if q is None:
-        return at_steps(batch, _check_shape("q_steps", q_steps, batch))
+        values = jnp.asarray(q_steps, batch.dtype)
+        if values.shape != (expected := (*batch.reward.shape, batch.num_actions)):
+            raise ValueError(
+                f"q_steps: expected [traj, time, action] = {expected}, got shape {values.shape}"
+            )
+        return at_steps(batch, values)
     state = masked.fill(batch.mask, batch.require("state", PURPOSE))
-    table = _check_shape("q", q, batch)
+    table, by_state = jnp.asarray(q, batch.dtype), (batch.num_states, batch.num_actions)
+    long_enough = table.ndim == 2 or (table.ndim == 3 and len(table) >= state.shape[1])
+    if table.shape[-2:] != by_state or not long_enough:
+        raise ValueError(
+            f"q: expected [state, action] = {by_state}, or [time, state, action] with at least the "
+            f"batch's {state.shape[1]} steps, got shape {table.shape}"
+        )
     if table.ndim == 2:
         return at_steps(batch, table[state])
     time = jnp.broadcast_to(jnp.arange(state.shape[1])[None], state.shape)
     return at_steps(batch, table[time, state])
-
-
-def _check_shape(name: str, value: Any, batch: TrajectoryBatch) -> Array:
-    """The values in the batch's float type, if their shape is one that the batch can use."""
-    value = jnp.asarray(value, batch.dtype)
-    width, (num_trajectories, num_steps) = batch.num_actions, batch.reward.shape
-    if name == "q_steps":
-        fits = value.shape == (num_trajectories, num_steps, width)
-        expected = f"[traj, time, action] = ({num_trajectories}, {num_steps}, {width})"
-    else:
-        by_state = (batch.num_states, width)
-        fits = value.shape[-2:] == by_state and (
-            value.ndim == 2 or (value.ndim == 3 and len(value) >= num_steps)
-        )
-        expected = (
-            f"[state, action] = {by_state}, or [time, state, action] with at least the batch's "
-            f"{num_steps} steps"
-        )
-    if not fits:
-        raise ValueError(f"{name}: expected {expected}, got shape {value.shape}")
-    return value
 
 
 def at_steps(
@@ -144,70 +145,16 @@ def at_steps(
     return StepValues(masked.fill(batch.mask, q), v.sum(-1))
 
 
-class _Visits(NamedTuple):
-    """The fields of the batch that a model is made of, with harmless values in the padding.
-
-    `successor` is the state after the step, `num_states` where the trajectory ends.
-    """
-
-    mask: Bool[Array, "traj time"]
-    state: Int[Array, "traj time"]
-    action: Int[Array, "traj time"]
-    reward: Float[Array, "traj time"]
-    target_probs: Float[Array, "traj time action"]
-    successor: Int[Array, "traj time"]
-
-
-def _read_visits(batch: TrajectoryBatch) -> _Visits:
-    state, action, probs = (
-        batch.require(field, PURPOSE) for field in ("state", "action", "target_probs")
-    )
-    arrived = masked.fill(batch.mask, state, batch.num_states)[:, 1:]
-    return _Visits(
-        mask=batch.mask,
-        state=masked.fill(batch.mask, state),
-        action=masked.fill(batch.mask, action),
-        reward=masked.fill(batch.mask, batch.reward),
-        target_probs=jnp.where(batch.mask[..., None], probs, 0),
-        successor=jnp.pad(arrived, ((0, 0), (0, 1)), constant_values=batch.num_states),
-    )
-
-
-class _Model(NamedTuple):
-    """Sums over the transitions of each pair (s, a), by model.
-
-    Attributes:
-      visits: [model, state, action] n(s, a).
-      followed: [model, state, action] those whose successor is known.
-      reward: [model, state, action] the sum of rewards.
-      sum_after: maps V [model, state] to its sum over the successors [model, state, action].
-    """
-
-    visits: Array
-    followed: Array
-    reward: Array
-    sum_after: Callable[[Array], Array]
-
-
-def _fit(batch: TrajectoryBatch, step: _Visits, learns: Bool[Array, "model traj"]) -> _Model:
-    """A model from the trajectories that it learns from, for each row of `learns`."""
-    shape = (len(learns), batch.num_states, batch.num_actions)
-    num_pairs = batch.num_states * batch.num_actions
-    pair = step.state * batch.num_actions + step.action
-    pair = jnp.where(step.mask, pair, num_pairs).ravel()
-    counts = jnp.repeat(learns.T.astype(batch.dtype), step.mask.shape[1], axis=0)
-    followed = jnp.broadcast_to(masked.followed(step.mask)[None], step.mask.shape)
-    columns = jnp.stack([step.mask, followed, step.reward], -1).astype(batch.dtype)
+def _sums_by_pair(
+    batch: TrajectoryBatch, pair: Int[Array, " visit"], counts: Float[Array, "visit model"]
+) -> Float[Array, "3 model state action"]:
+    """Of the visits to every (s, a) their number, those whose successor is known, the rewards."""
+    followed = jnp.broadcast_to(masked.followed(batch.mask)[None], batch.mask.shape)
+    reward = masked.fill(batch.mask, batch.reward)
+    columns = jnp.stack([batch.mask, followed, reward], -1).astype(batch.dtype)
     by_visit = counts[:, :, None] * columns.reshape(-1, 1, 3)
-    sums = jax.ops.segment_sum(by_visit, pair, num_pairs)
-    visits, followed, reward = jnp.transpose(sums, (2, 1, 0))
-    after = _dense if _fits_dense(batch) else _linked
-    return _Model(
-        visits=visits.reshape(shape),
-        followed=followed.reshape(shape),
-        reward=reward.reshape(shape),
-        sum_after=after(pair, step.successor.ravel(), counts, shape),
-    )
+    sums = jax.ops.segment_sum(by_visit, pair, batch.num_states * batch.num_actions)
+    return jnp.transpose(sums, (2, 1, 0)).reshape(3, -1, batch.num_states, batch.num_actions)
 
 
 def _fits_dense(batch: TrajectoryBatch) -> bool:
@@ -263,12 +210,14 @@ def _linked(
     return sum_after
 
 
-def _mean_policy(step: _Visits, num_states: int) -> Float[Array, "state action"]:
+def _mean_policy(
+    batch: TrajectoryBatch, state: Int[Array, "traj time"], probs: Float[Array, "traj time action"]
+) -> Float[Array, "state action"]:
     """The mean of the target's probabilities over the visits to a state, 0 where there are none."""
-    place = jnp.where(step.mask, step.state, num_states).ravel()
-    count = jax.ops.segment_sum(jnp.ones_like(place), place, num_states)
-    probs = step.target_probs.reshape(len(place), -1)
-    return jax.ops.segment_sum(probs, place, num_states) / jnp.maximum(count, 1)[:, None]
+    place = jnp.where(batch.mask, state, batch.num_states).ravel()
+    count = jax.ops.segment_sum(jnp.ones_like(place), place, batch.num_states)
+    total = jax.ops.segment_sum(probs.reshape(len(place), -1), place, batch.num_states)
+    return total / jnp.maximum(count, 1)[:, None]
 
 
 def _shrink(total: Array, count: Array, smoothing: Array) -> Float[Array, "model state action"]:

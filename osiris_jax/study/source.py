@@ -192,7 +192,7 @@ def _restore(leaves, drawn: DataSets, places, shared: Shared, probs: bool, steps
     """
     dynamics, behavior = shared.restore(leaves)
     key, data, on_policy = jax.tree.map(lambda x: x[places], drawn)
-    batch = batch_of(dynamics, behavior, data.pad_or_cut(steps), probs=probs)
+    batch = batch_of(dynamics, behavior, data, steps=steps, probs=probs)
     return DataSets(key, batch, on_policy)
 
 

@@ -85,9 +85,6 @@ class Transition(NamedTuple):
         action, terminated = np.zeros(steps, np.int32), np.zeros(steps, bool)
         return cls(observation, action, number, observation.copy(), terminated)  # pyright: ignore
 
-    def at(self, places: Int[Array, " place"] | np.ndarray) -> Transition:
-        return Transition(*(field[places] for field in self))
-
 
 class Snapshot(NamedTuple):
     """A network on the way, and how the learner did since the one before.
@@ -125,10 +122,6 @@ class Learner(NamedTuple):
     q: QNetwork
     slow: QNetwork
     adam: optax.OptState
-
-    @classmethod
-    def start(cls, q: QNetwork, adam: optax.GradientTransformation) -> Learner:
-        return cls(q, q, adam.init(q.params))
 
     def learn(
         self, minibatch: Transition, adam: optax.GradientTransformation, *, rate: Any, discount: Any
@@ -189,7 +182,7 @@ def _begin(env: Any, settings: Settings, params: Any, key: Array, scale: Array) 
     replay = Transition.blank(settings.buffer, observation.shape[1], jnp.result_type(float))
     return _Loop(
         key=key,
-        learner=Learner.start(q, CLIPPED_ADAM),
+        learner=Learner(q, q, CLIPPED_ADAM.init(q.params)),
         replay=jax.tree.map(jnp.asarray, replay),
         observation=observation,
         inner=jax.tree.map(jnp.asarray, inner),
@@ -228,7 +221,8 @@ def _update(env: Any, settings: Settings, params: Any, loop: _Loop, _: None):
         seen,
     )
     filled = jnp.minimum((loop.update + 1) * settings.envs, settings.buffer)
-    minibatch = replay.at(random.randint(key_draw, (settings.batch,), 0, filled))
+    places = random.randint(key_draw, (settings.batch,), 0, filled)
+    minibatch = jax.tree.map(lambda field: field[places], replay)
     learner, loss = loop.learner.learn(
         minibatch, CLIPPED_ADAM, rate=settings.learning_rate, discount=settings.discount
     )

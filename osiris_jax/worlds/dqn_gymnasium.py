@@ -11,7 +11,7 @@ import numpy as np
 
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.worlds.dqn import ADAM, Learner, Transition
-from osiris_jax.worlds.gymnasium_episodes import Weights, q_values, weights_of
+from osiris_jax.worlds.gymnasium_episodes import q_values, weights_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -77,31 +77,6 @@ class Training:
         return self.snapshots[-1][1]
 
 
-class _Actor:
-    """Acts in one environment, one episode after another."""
-
-    def __init__(self, env: gymnasium.Env, generator: np.random.Generator):
-        self.env, self.generator = env, generator
-        self.observation, _ = env.reset(seed=int(generator.integers(2**31)))
-        self.episode_return = 0.0
-
-    def step(self, weights: Weights, epsilon: float) -> tuple[Transition, float | None]:
-        """One step, and the return of the episode that ended with it, if one did."""
-        if self.generator.random() < epsilon:
-            action = int(self.generator.integers(len(weights.layers[-1][1])))
-        else:
-            action = int(q_values(weights, self.observation).argmax())
-        following, reward, terminated, truncated, _ = self.env.step(action)
-        seen = Transition(self.observation, action, reward, following, terminated)  # pyright: ignore
-        self.observation = following
-        self.episode_return += float(reward)
-        if not (terminated or truncated):
-            return seen, None
-        ended, self.episode_return = self.episode_return, 0.0
-        self.observation, _ = self.env.reset()
-        return seen, ended
-
-
 @jax.jit
 def _learn(learner: Learner, minibatch: Transition, rate: float, discount: float):
     return learner.learn(minibatch, ADAM, rate=rate, discount=discount)
@@ -126,21 +101,31 @@ def train(
     dim, num_actions = env.observation_space.shape[0], int(env.action_space.n)  # pyright: ignore
     scale = np.ones(dim, np.float32)
     q = QNetwork.create(jax.random.key(seed), settings.hidden, num_actions, scale)
-    learner, weights = Learner.start(q, ADAM), weights_of(q)
+    learner, weights = Learner(q, q, ADAM.init(q.params)), weights_of(q)
     replay = Transition.blank(settings.capacity, dim, np.float32)
-    actor = _Actor(env, generator)
-    snapshots, curve, losses = [], [], []
+    observation, _ = env.reset(seed=int(generator.integers(2**31)))
+    episode_return, snapshots, curve, losses = 0.0, [], [], []
     for step in range(1, settings.steps + 1):
-        seen, episode_return = actor.step(weights, settings.epsilon(step))
+        if generator.random() < settings.epsilon(step):
+            action = int(generator.integers(num_actions))
+        else:
+            action = int(q_values(weights, observation).argmax())
+        following, reward, terminated, truncated, _ = env.step(action)
+        seen = observation, action, reward, following, terminated
         for field, value in zip(replay, seen, strict=True):
             field[(step - 1) % settings.capacity] = value
-        if episode_return is not None:
+        observation = following
+        episode_return += float(reward)
+        if terminated or truncated:
             curve.append((step, episode_return))
             if on_progress:
                 on_progress(step, episode_return)
+            episode_return = 0.0
+            observation, _ = env.reset()
         if step > settings.warm_up and step % settings.update_every == 0:
             filled = min(step, settings.capacity)
-            minibatch = replay.at(generator.integers(filled, size=MINIBATCH))
+            places = generator.integers(filled, size=MINIBATCH)
+            minibatch = Transition(*(field[places] for field in replay))
             learner, loss = _learn(learner, minibatch, settings.rate(step), settings.discount)
             weights = weights_of(learner.q)
             losses.append(float(loss))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -25,24 +25,18 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 
 
-class Solvable(NamedTuple):
-    """An estimator whose moments are exact: which steps it weighs, and by which recursion."""
-
-    weighs: Literal["none", "all", "kept"]
-    recursion: Literal["product", "per-decision", "doubly robust"] = "product"
-
-
+# which steps an estimator weighs, and by which recursion its moments are exact
 SOLVABLE = {
-    "mc": Solvable("none"),
-    "is": Solvable("all"),
-    "pdis": Solvable("all", "per-decision"),
-    "osiris": Solvable("kept"),
-    "osiris-is": Solvable("kept"),
-    "osiris-pdis": Solvable("kept", "per-decision"),
-    "dr": Solvable("all", "doubly robust"),
-    "osiris-dr": Solvable("kept", "doubly robust"),
+    "mc": ("none", "product"),
+    "is": ("all", "product"),
+    "pdis": ("all", "per-decision"),
+    "osiris": ("kept", "product"),
+    "osiris-is": ("kept", "product"),
+    "osiris-pdis": ("kept", "per-decision"),
+    "dr": ("all", "doubly robust"),
+    "osiris-dr": ("kept", "doubly robust"),
 }
-DOUBLY_ROBUST = [name for name, one in SOLVABLE.items() if one.recursion == "doubly robust"]
+DOUBLY_ROBUST = [name for name, (_, recursion) in SOLVABLE.items() if recursion == "doubly robust"]
 
 
 class Moments(NamedTuple):
@@ -92,7 +86,7 @@ class Exact:
             raise ValueError(f"discount: must be in [0, 1], got {discount}")
         self.world, self.discount, self.horizon = world, float(discount), world.horizon
         self.behavior, self.target = world.behavior_probs, world.target_probs
-        self._steps = world.dynamics
+        self._steps, self._transitions = world.dynamics, {}
         supported = self.behavior > 0
         self.ratio = np.where(supported, self.target / np.where(supported, self.behavior, 1), 0)
 
@@ -150,7 +144,11 @@ class Exact:
 
     def occupancy(self, policy: Any = "behavior") -> np.ndarray:
         """[time, state] probability that a trajectory still runs and is in the state."""
-        onward = self._transition(0).T @ _spread(self.world.policy_table(policy))
+        table = self.world.policy_table(policy)
+        pairs = np.arange(table.size)
+        # [state * action, state], so that the policy maps states to pairs
+        acting = sparse.csr_array((table.ravel(), (pairs, pairs // table.shape[1])))
+        onward = self._transition(0).T @ acting
         running, rows = np.zeros(self.world.num_states), []
         running[self._steps.start] = self._steps.start_probability
         for _ in range(self.horizon):
@@ -203,7 +201,7 @@ class Exact:
             others = ", ".join(name for name in SOLVABLE if name not in DOUBLY_ROBUST)
             raise ValueError(f"estimator: {estimator!r} has no exact moments; there are {others}")
         weight = self._weight(estimator, keep)
-        if SOLVABLE[estimator].recursion == "per-decision":
+        if SOLVABLE[estimator][1] == "per-decision":
             factors = [self.behavior * weight**k for k in range(1, order + 1)]
             powers = self._backward([None, *factors])
             return [self._from_start(powers[k]) for k in range(1, order + 1)]
@@ -273,7 +271,7 @@ class Exact:
 
     def _weight(self, estimator: str, keep: Any) -> np.ndarray:
         """[..., state, action] the ratio by which the estimator weighs a step."""
-        weighs = SOLVABLE[estimator].weighs
+        weighs, _ = SOLVABLE[estimator]
         if (weighs == "kept") != (keep is not None):
             need = "needs" if keep is None else "takes no"
             raise ValueError(f"keep: {estimator!r} {need} map of the states to keep")
@@ -331,47 +329,28 @@ class Exact:
     def _transition(self, power: int) -> sparse.csr_array:
         """[state * action, state] of P(s'|s, a) r^power."""
         if power not in self._transitions:
-            steps = self._steps
-            used = steps.probability > 0
-            rows = np.broadcast_to(
-                np.arange(used[..., 0].size).reshape(*used.shape[:2], 1), used.shape
-            )
+            steps, used = self._steps, self._steps.probability > 0
+            first = np.append(0, np.cumsum(np.count_nonzero(used, -1)))
             entries = steps.probability[used] * steps.reward[used] ** power
-            matrix = sparse.csr_array(
-                (entries, (rows[used], steps.successor[used])),
-                shape=(used[..., 0].size, len(used)),
-            )
+            shape = (len(first) - 1, self.world.num_states)
+            matrix = sparse.csr_array((entries, steps.successor[used], first), shape=shape)
             matrix.eliminate_zeros()
             self._transitions[power] = matrix
         return self._transitions[power]
-
-    @cached_property
-    def _transitions(self) -> dict[int, sparse.csr_array]:
-        return {}
 
     def _counted(self, weight: np.ndarray, keep: np.ndarray) -> np.ndarray:
         """[count] E[g times the product of weights], of which only the first `count` omitted act.
 
         `weight` is [count, state, action], by how many omitted ratios may still act.
         """
-        factor = self.behavior * weight
+        factor, ended = self.behavior * weight, self._steps.terminal
         one_less = np.maximum(np.arange(len(weight)) - 1, 0)
-        ended = self._steps.terminal
         total, gain = np.ones(weight.shape[:-1]), np.zeros(weight.shape[:-1])
         for _ in range(self.horizon):
-            used_up = [np.where(keep[:, None], x, y) for x, y in self._after(total, gain, one_less)]
-            total, gain = ((factor * x).sum(-1) for x in used_up)
+            earned = self._expect(1, total) + self.discount * self._expect(0, gain)
+            following = (self._expect(0, total), earned)
+            # an omitted step leaves one ratio fewer to act
+            following = [np.where(keep[:, None], x, x[one_less]) for x in following]
+            total, gain = ((factor * x).sum(-1) for x in following)
             total, gain = np.where(ended, 1.0, total), np.where(ended, 0.0, gain)
         return np.asarray(self._from_start(gain))
-
-    def _after(self, total: np.ndarray, gain: np.ndarray, one_less: np.ndarray):
-        """Following weight and weighted return, with as many and with one fewer left to act."""
-        weight = self._expect(0, total)
-        earned = self._expect(1, total) + self.discount * self._expect(0, gain)
-        return (weight, weight[one_less]), (earned, earned[one_less])
-
-
-def _spread(table: np.ndarray) -> sparse.csr_array:
-    """[state * action, state] with the policy's probabilities, so that it maps states to pairs."""
-    pairs = np.arange(table.size)
-    return sparse.csr_array((table.ravel(), (pairs, pairs // table.shape[1])))

@@ -25,53 +25,37 @@ def mean_and_variance(exact: Exact, weight: np.ndarray, policy: np.ndarray, q: A
       policy: [..., state, action] the policy under which Q is averaged to V.
       q: [state, action], or [time, state, action] by the time since the start.
     """
-    steps, next_step = exact.world.dynamics, _NextStep(exact)
-    frequency = exact.behavior * weight**2
+    steps, discount, frequency = exact.world.dynamics, exact.discount, exact.behavior * weight**2
+    used = steps.probability > 0
+    reward, successor = steps.reward[used], steps.successor[used]
+    per_pair = np.count_nonzero(used, axis=-1).ravel()
+    pair, first = np.repeat(np.arange(len(per_pair)), per_pair), np.append(0, np.cumsum(per_pair))
+    outcomes = (steps.probability[used], np.arange(len(pair)), first)
+    chance = sparse.csr_array(outcomes, shape=(len(per_pair), len(pair)))
+
+    def average(x: np.ndarray) -> np.ndarray:
+        """[..., pair] over the outcomes of each pair of state and action."""
+        flat = x.reshape(-1, x.shape[-1])
+        return (chance @ flat.T).T.reshape(*x.shape[:-1], -1)
+
     mean = variance = np.zeros(weight.shape[:-1])
     with np.errstate(over="ignore", invalid="ignore"):
         for q_now in _by_time(exact, q)[::-1]:
             baseline = (policy * q_now).sum(-1)
-            ahead, uncertain = next_step.mean_and_variance(mean, variance)
-            surprise = weight * (ahead - q_now)
+            gain = reward + discount * mean[..., successor]
+            ahead = average(gain)
+            noise = (gain - ahead[..., pair]) ** 2
+            uncertain = average(noise + discount**2 * variance[..., successor])
+            surprise = weight * (ahead.reshape(weight.shape) - q_now)
             mean = baseline + (exact.behavior * surprise).sum(-1)
             between = exact.behavior * (surprise + (baseline - mean)[..., None]) ** 2
             # an infinite variance does not count where the weight is zero
-            within = np.where(frequency > 0, frequency * uncertain, 0)
+            within = np.where(frequency > 0, frequency * uncertain.reshape(weight.shape), 0)
             variance = (between + within).sum(-1)
             mean, variance = (np.where(steps.terminal, 0, x) for x in (mean, variance))
     mean, variance = mean[..., steps.start], variance[..., steps.start]
     overall = mean @ steps.start_probability
     return overall, (variance + (mean - overall[..., None]) ** 2) @ steps.start_probability
-
-
-class _NextStep:
-    """Moments of r + gamma X' given a state and an action."""
-
-    def __init__(self, exact: Exact):
-        steps = exact.world.dynamics
-        used = steps.probability > 0
-        per_pair = np.count_nonzero(used, axis=-1).ravel()
-        first = np.append(0, np.cumsum(per_pair))
-        outcomes = np.arange(first[-1])
-        self.shape, self.discount = used.shape[:2], exact.discount
-        self.reward, self.successor = steps.reward[used], steps.successor[used]
-        self.pair = np.repeat(np.arange(len(per_pair)), per_pair)
-        self.chance = sparse.csr_array(
-            (steps.probability[used], outcomes, first), shape=(len(per_pair), len(outcomes))
-        )
-
-    def mean_and_variance(self, mean: np.ndarray, variance: np.ndarray):
-        """[..., state, action], from the mean and the variance of X' by state."""
-        gain = self.reward + self.discount * mean[..., self.successor]
-        ahead = self._average(gain)
-        noise = (gain - ahead[..., self.pair]) ** 2
-        spread = self._average(noise + self.discount**2 * variance[..., self.successor])
-        return tuple(x.reshape(*x.shape[:-1], *self.shape) for x in (ahead, spread))
-
-    def _average(self, x: np.ndarray) -> np.ndarray:
-        """[..., pair] over the outcomes of each pair."""
-        flat = x.reshape(-1, x.shape[-1])
-        return (self.chance @ flat.T).T.reshape(*x.shape[:-1], -1)
 
 
 def _by_time(exact: Exact, q: Any) -> np.ndarray:

@@ -5,41 +5,24 @@ It imports neither JAX nor the package, so that such a process starts at once an
 
 from __future__ import annotations
 
-import io
-import itertools
-import json
 import os
+import pickle
 import sys
 import traceback
 import warnings
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 Episodes = dict[str, np.ndarray]
-
-
-class Weights(NamedTuple):
-    """The float32 arrays of a Q-network.
-
-    Attributes:
-      scale: [dim] what observations are multiplied by first.
-      layers: (kernel [in, out], bias [out]) of every layer.
-    """
-
-    scale: np.ndarray
-    layers: tuple[tuple[np.ndarray, np.ndarray], ...]
-
-    def arrays(self) -> list[np.ndarray]:
-        """The scale, then the kernel and the bias of every layer."""
-        return [self.scale, *itertools.chain(*self.layers)]
+Weights = list[np.ndarray]
 
 
 def weights_of(network: Any) -> Weights:
-    """The arrays of a `QNetwork`."""
+    """Of a `QNetwork` in float32: its scale [dim], then each layer's kernel [in, out] and bias."""
     dense = [network.params["params"][f"Dense_{layer}"] for layer in range(len(network.widths))]
-    layers = tuple((_float32(layer["kernel"]), _float32(layer["bias"])) for layer in dense)
-    return Weights(_float32(network.scale), layers)
+    arrays = [layer[name] for layer in dense for name in ("kernel", "bias")]
+    return [np.asarray(array, np.float32) for array in (network.scale, *arrays)]
 
 
 def q_values(weights: Weights, observation: np.ndarray) -> np.ndarray:
@@ -48,26 +31,11 @@ def q_values(weights: Weights, observation: np.ndarray) -> np.ndarray:
     `einsum` and not `@`: BLAS may round differently with another number of threads, and one
     rounding can change an action and with it the rest of the episode.
     """
-    x = observation * weights.scale
-    for number, (kernel, bias) in enumerate(weights.layers):
-        x = np.einsum("i,io->o", np.maximum(x, 0) if number else x, kernel) + bias
+    x = observation * weights[0]
+    for number in range(1, len(weights), 2):
+        kernel, bias = weights[number : number + 2]
+        x = np.einsum("i,io->o", np.maximum(x, 0) if number > 1 else x, kernel) + bias
     return x
-
-
-def task_of(
-    env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]
-) -> dict[str, np.ndarray]:
-    """The arguments of `play` as arrays, the plain ones as JSON."""
-    rules = {"env_id": env_id, "epsilon": epsilon, "horizon": horizon, "seeds": seeds}
-    arrays = {f"weights_{number}": x for number, x in enumerate(weights.arrays())}
-    return {"rules": np.array(json.dumps(rules, default=int)), **arrays}
-
-
-def play_task(task: dict[str, np.ndarray]) -> Episodes:
-    """`play` with the arguments in a task."""
-    scale, *others = (task[f"weights_{number}"] for number in range(len(task) - 1))
-    weights = Weights(scale, tuple(zip(others[::2], others[1::2], strict=True)))
-    return play(weights=weights, **json.loads(str(task["rules"])))
 
 
 def play(env_id: str, weights: Weights, epsilon: float, horizon: int, seeds: list[int]) -> Episodes:
@@ -115,46 +83,21 @@ def _play_one(env: Any, weights: Weights, epsilon: float, horizon: int, seed: in
     return rows
 
 
-def _float32(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float32)
-
-
-def send(stream: IO[bytes], message: dict[str, np.ndarray]) -> None:
-    """Writes arrays: the size of an .npz, and the .npz."""
-    packed = io.BytesIO()
-    np.savez(packed, **message)  # pyright: ignore[reportArgumentType]
-    stream.write(packed.tell().to_bytes(8, "big") + packed.getvalue())
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
-    """Reads what `send` wrote; nothing is unpickled.
-
-    Raises:
-      EOFError: the stream ended.
-    """
-    size = int.from_bytes(stream.read(8), "big")
-    packed = stream.read(size)
-    if not size or len(packed) < size:
-        raise EOFError
-    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
 def serve() -> None:
-    """Answers tasks with episodes, or with a traceback as `failure`, until the input ends."""
+    """Answers the arguments of `play` with episodes, or with a traceback, until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not come between the answers
     while True:
         try:
-            task = receive(sys.stdin.buffer)
+            task = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer = play_task(task)
+            answer = play(*task)
         except Exception:
-            answer = {"failure": np.array(traceback.format_exc())}
-        send(answers, answer)
+            answer = traceback.format_exc()
+        pickle.dump(answer, answers)
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -86,15 +86,14 @@ class GymnaxWorld(World):
 
     def decider(self, policy: Any) -> FollowPolicy:
         like = self._observation
-        if isinstance(policy, str):
-            self.check_policy(policy)
-            sampler = getattr(self, policy)
-        else:
+        target = portable(self.target, like)
+        if not isinstance(policy, str):
             check_policy("policy", policy, like, self.num_actions)
-            sampler = policy
-        of_target = isinstance(policy, str) and policy == "target"
-        target = None if of_target else portable(self.target, like)
-        return FollowPolicy(portable(sampler, like), target)
+            return FollowPolicy(portable(policy, like), target)
+        self.check_policy(policy)
+        if policy == "target":
+            return FollowPolicy(target, None)
+        return FollowPolicy(portable(self.behavior, like), target)
 
     @property
     def _observation(self) -> jax.ShapeDtypeStruct:

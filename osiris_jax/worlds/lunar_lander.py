@@ -23,7 +23,7 @@ from osiris_jax.data.annotate import LinearBins
 from osiris_jax.data.policies import EpsilonGreedy
 from osiris_jax.models.networks import QNetwork, load_network
 from osiris_jax.worlds.gymnasium_episodes import Episodes, weights_of
-from osiris_jax.worlds.playing import Player, join
+from osiris_jax.worlds.playing import episodes
 from osiris_jax.worlds.rollout import Outcomes
 from osiris_jax.worlds.world import POLICIES, identity_of
 
@@ -143,7 +143,7 @@ class LunarLander:
     ) -> Outcomes:
         """The returns, in NumPy's float64, and the lengths of what `rollout` gives."""
         played = self._episodes(key, n, policy)
-        row, time = _places(played["lengths"])
+        row, time = np.nonzero(np.arange(self.horizon) < played["lengths"][:, None])
         returns = np.bincount(row, played["reward"] * discount**time)
         shape = (*key.shape, -1)
         return Outcomes(returns.reshape(shape), played["lengths"].reshape(shape))  # pyright: ignore
@@ -173,10 +173,16 @@ class LunarLander:
             raise ValueError("key: expected a jax.random.key or an array [trial] of them")
         if n is not None and n < 1:
             raise ValueError(f"n: {n} is below 1")
-        own = {name: getattr(self, name) for name in ("horizon", "cache", "processes", "progress")}
-        player = Player(ENV_ID, weights_of(self.q), self._epsilon(policy), **own)
+        rules = ENV_ID, weights_of(self.q), float(self._epsilon(policy)), int(self.horizon)
         require_extra()
-        return join(player.episodes(key.reshape(-1), self.size if n is None else n))
+        return episodes(
+            key.reshape(-1),
+            self.size if n is None else n,
+            rules,
+            cache=self.cache,
+            processes=self.processes,
+            progress=self.progress,
+        )
 
 
 def lunar_lander() -> LunarLander:
@@ -211,17 +217,11 @@ def require_extra() -> None:
         ) from error
 
 
-def _places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every step of all episodes, one after another: its episode, and its time in it."""
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
 def _padded(
     flat: np.ndarray, *, lengths: np.ndarray, width: int, trials: tuple[int, ...]
 ) -> np.ndarray:
     """[*trials, traj, time, ...] of flat [step, ...], cut to the width or filled with zeros."""
-    row, time = _places(lengths)
+    row, time = np.nonzero(np.arange(lengths.max()) < lengths[:, None])
     kept = time < width
     padded = np.zeros((len(lengths), width, *flat.shape[1:]), flat.dtype)
     padded[row[kept], time[kept]] = flat[kept]

@@ -125,10 +125,11 @@ def build_dynamics(
     _fail_unless_one("transition", total)
     starts, start_probability = _start(start, num_states, terminal)
     probability = np.where(terminal[:, None, None], 0, probability / total[..., None])
+    passed = np.cumsum(probability, -1)
     return TabularDynamics(
         successor=successor.astype(np.int32),
         probability=probability,
-        passed=_passed(probability),
+        passed=np.where(passed >= passed[..., -1:], np.inf, passed),
         reward=np.where(probability > 0, gain, 0),
         start=starts.astype(np.int32),
         start_probability=start_probability,
@@ -172,18 +173,13 @@ def _slots(transition: np.ndarray, reward: np.ndarray):
     _fail_outside("transition", transition, 1 + SLACK)
     possible = np.nonzero(transition)
     counts = np.count_nonzero(transition, axis=-1).ravel()
-    slot = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    place = (*possible[:2], slot)
     shape = (*transition.shape[:2], max(1, int(counts.max())))
+    _, slot = np.nonzero(np.arange(shape[-1]) < counts[:, None])
+    place = (*possible[:2], slot)
     successor, probability, gain = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape)
     successor[place], probability[place] = possible[2], transition[possible]
     gain[place] = reward[possible[: reward.ndim]]
     return successor, probability, gain
-
-
-def _passed(probability: np.ndarray) -> np.ndarray:
-    passed = np.cumsum(probability, -1)
-    return np.where(passed >= passed[..., -1:], np.inf, passed)
 
 
 def _start(start: Any, num_states: int, terminal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import hashlib
 import importlib.metadata
 import os
+import pickle
+import queue
+import subprocess
+import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,88 +24,132 @@ from jax import Array
 from osiris_jax.batch import bucket_length
 from osiris_jax.core.files import read_arrays, write_arrays
 from osiris_jax.core.terminal import stages
-from osiris_jax.worlds import processes
-from osiris_jax.worlds.gymnasium_episodes import Episodes, Weights, play_task, task_of
+from osiris_jax.worlds import gymnasium_episodes
+from osiris_jax.worlds.gymnasium_episodes import Episodes, Weights, play
 
 CACHE_FORMAT = 1
 LARGEST_TASK = 8
+Rules = tuple[str, Weights, float, int]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Player:
-    """An epsilon-greedy policy in an environment.
+def episodes(
+    keys: Array,
+    n: int,
+    rules: Rules,
+    *,
+    cache: Path | None,
+    processes: int | None,
+    progress: bool,
+) -> Episodes:
+    """The first `n` episodes of each of keys [trial], one trial after another.
 
-    Attributes:
-      env_id: the environment's name in Gymnasium.
-      weights: of the network of the greedy action.
-      epsilon: probability of a uniformly random action.
-      horizon: the largest number of steps of an episode.
+    Args:
+      keys, n: a trial is kept once it is complete.
+      rules: what `play` takes before the seeds: environment, weights, epsilon, horizon.
       cache: folder of the episodes already played, or None.
-      processes: how many play at once.
+      processes: how many play at once; None is one for each core.
       progress: whether a bar on standard error shows the episodes played.
     """
+    paths = [None if cache is None else _path(cache, key, rules) for key in keys]
+    kept = [_read(path) for path in paths]
+    missing = {
+        trial: _seeds(keys[trial], n)[count(trial_episodes) :]
+        for trial, trial_episodes in enumerate(kept)
+        if count(trial_episodes) < n
+    }
+    with closing(_play(rules, missing, processes or os.cpu_count() or 1, progress)) as completed:
+        for trial, played in completed:
+            kept[trial] = join([kept[trial], played]) if count(kept[trial]) else played
+            if path := paths[trial]:
+                write_arrays(path, kept[trial])
+    return join([_first(trial_episodes, n) for trial_episodes in kept])
 
-    env_id: str
-    weights: Weights
-    epsilon: float
-    horizon: int
-    cache: Path | None
-    processes: int | None
-    progress: bool
 
-    def episodes(self, keys: Array, n: int) -> list[Episodes]:
-        """The first `n` episodes of each of keys [trial]; a trial is kept once it is complete."""
-        paths = [self._path(key) for key in keys]
-        kept = [_read(path) for path in paths]
-        missing = {
-            trial: _seeds(keys[trial], n)[count(episodes) :]
-            for trial, episodes in enumerate(kept)
-            if count(episodes) < n
-        }
-        with contextlib.closing(self._play(missing)) as completed:
-            for trial, played in completed:
-                kept[trial] = join([kept[trial], played]) if count(kept[trial]) else played
-                if path := paths[trial]:
-                    write_arrays(path, kept[trial])
-        return [_first(episodes, n) for episodes in kept]
+def _play(
+    rules: Rules, seeds: dict[int, list[int]], workers: int, progress: bool
+) -> Generator[tuple[int, Episodes]]:
+    """(trial, episodes of its seeds), each trial as soon as it is complete."""
+    number = sum(map(len, seeds.values()))
+    size = min(LARGEST_TASK, max(1, number // (4 * workers)))
+    places = [(trial, start) for trial in seeds for start in range(0, len(seeds[trial]), size)]
+    tasks = [(*rules, seeds[trial][start : start + size]) for trial, start in places]
+    parts, done = {trial: {} for trial in seeds}, 0
+    with stages(progress and number > 0) as show, closing(results(tasks, workers)) as answers:
+        show(rules[0], 0, number)
+        for task, played in answers:
+            trial, start = places[task]
+            parts[trial][start] = played
+            done += count(played)
+            show(rules[0], done, number)
+            if sum(map(count, parts[trial].values())) == len(seeds[trial]):
+                yield trial, join([part for _, part in sorted(parts.pop(trial).items())])
 
-    def _play(self, seeds: dict[int, list[int]]) -> Generator[tuple[int, Episodes]]:
-        """(trial, episodes of its seeds), each trial as soon as it is complete."""
-        number = sum(map(len, seeds.values()))
-        workers = self.processes or os.cpu_count() or 1
-        size = min(LARGEST_TASK, max(1, number // (4 * workers)))
-        places = [(trial, start) for trial in seeds for start in range(0, len(seeds[trial]), size)]
-        fixed = self.env_id, self.weights, float(self.epsilon), int(self.horizon)
-        tasks = [task_of(*fixed, seeds[trial][start : start + size]) for trial, start in places]
-        parts = {trial: {} for trial in seeds}
-        left = {trial: len(range(0, len(seeds[trial]), size)) for trial in seeds}
-        with (
-            stages(self.progress and number > 0) as show,
-            processes.results(play_task, tasks, workers) as results,
-        ):
-            show(self.env_id, 0, number)
-            done = 0
-            for task, episodes in results:
-                trial, start = places[task]
-                parts[trial][start] = episodes
-                left[trial] -= 1
-                done += count(episodes)
-                show(self.env_id, done, number)
-                if not left[trial]:
-                    yield trial, join([part for _, part in sorted(parts.pop(trial).items())])
 
-    def _path(self, key: Array) -> Path | None:
-        """The file of a key's episodes: its name is a digest of all that they depend on."""
-        if self.cache is None:
-            return None
-        stream = str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key)).tolist()
-        version = importlib.metadata.version("gymnasium")
-        rules = self.env_id, version, float(self.epsilon), int(self.horizon)
-        digest = hashlib.sha256(repr((CACHE_FORMAT, *rules, *stream)).encode())
-        for array in self.weights.arrays():
-            digest.update(repr(array.shape).encode())
-            digest.update(array.tobytes())
-        return Path(self.cache) / f"{digest.hexdigest()[:24]}.npz"
+def results(tasks: Sequence[tuple], processes: int) -> Generator[tuple[int, Episodes]]:
+    """(number of the task, the episodes of `play(*task)`), in the order in which they finish.
+
+    Unlike `multiprocessing`, this needs no `if __name__ == "__main__"` in the calling script, and
+    the processes import only what `gymnasium_episodes` does. They end with the generator, whatever
+    closes it; Ctrl-C reaches only the caller.
+
+    Raises:
+      RuntimeError: a task failed, or a process died.
+    """
+    if min(processes, len(tasks)) <= 1:
+        yield from ((number, play(*task)) for number, task in enumerate(tasks))
+        return
+    workers = [_start() for _ in range(min(processes, len(tasks)))]
+    idle = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def ask(task: tuple) -> Episodes:
+        worker: Any = idle.get()
+        try:
+            pickle.dump(task, worker.stdin)
+            worker.stdin.flush()
+            answer = pickle.load(worker.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            raise RuntimeError(f"a process ended by itself with code {worker.wait()}") from None
+        finally:
+            idle.put(worker)
+        if isinstance(answer, str):
+            raise RuntimeError(f"a task failed in its process:\n{answer}")
+        return answer
+
+    threads = ThreadPoolExecutor(len(workers))
+    try:
+        numbers = {threads.submit(ask, task): number for number, task in enumerate(tasks)}
+        yield from ((numbers[future], future.result()) for future in as_completed(numbers))
+    finally:
+        for worker in workers:
+            worker.kill()
+        threads.shutdown(cancel_futures=True)
+        for worker in workers:
+            with suppress(OSError), worker:
+                pass
+
+
+def _start() -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-P", gymnasium_episodes.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+def _path(cache: Path, key: Array, rules: Rules) -> Path:
+    """The file of a key's episodes: its name is a digest of all that they depend on."""
+    env_id, weights, *numbers = rules
+    stream = str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key)).tolist()
+    version = importlib.metadata.version("gymnasium")
+    digest = hashlib.sha256(repr((CACHE_FORMAT, env_id, version, *numbers, *stream)).encode())
+    for array in weights:
+        digest.update(repr(array.shape).encode())
+        digest.update(array.tobytes())
+    return Path(cache) / f"{digest.hexdigest()[:24]}.npz"
 
 
 def count(episodes: Episodes) -> int:

@@ -33,6 +33,7 @@ from osiris_jax.core.random_streams import RESET_STREAM, STEPS_STREAM, uniforms
 from osiris_jax.data.policies import choose, log_probs_of
 
 BLOCK = 16
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.999)
 Keys = Key[Array, " trial"]
 
 
@@ -41,6 +42,29 @@ class Outcomes(NamedTuple):
 
     returns: Float[Array, "*trial traj"]
     lengths: Int[Array, "*trial traj"]
+
+
+class Value(NamedTuple):
+    """A policy's value over simulated episodes, and how long they were."""
+
+    mean: float
+    standard_error: float
+    episodes: int
+    mean_length: float
+    longest: int
+    quantiles: dict[str, float]
+
+    @classmethod
+    def of(cls, returns: Any, lengths: Any) -> Value:
+        returns, lengths = np.asarray(returns, np.float64), np.asarray(lengths)
+        return cls(
+            mean=float(returns.mean()),
+            standard_error=float(returns.std(ddof=1) / np.sqrt(len(returns))),
+            episodes=len(returns),
+            mean_length=float(lengths.mean()),
+            longest=int(lengths.max()),
+            quantiles={str(p): float(np.quantile(lengths, p)) for p in QUANTILES},
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -72,29 +96,6 @@ class Recorded(NamedTuple):
     fields: PyTree[Array, "trial traj time ..."]  # pyright: ignore
     lengths: Int[Array, "trial traj"]
 
-    def pad_or_cut(self, steps: int) -> Recorded:
-        """The time axis made `steps` long; no trajectory may be longer."""
-
-        def changed(x: Array) -> Array:
-            widths = [(0, 0)] * x.ndim
-            widths[2] = (0, max(steps - x.shape[2], 0))
-            return jnp.pad(x[:, :, :steps], widths)
-
-        return Recorded(jax.tree.map(changed, self.fields), self.lengths)
-
-
-class _Step(NamedTuple):
-    """One step of one trajectory, and where it leads."""
-
-    key: Key[Array, ""]
-    inner: PyTree
-    observation: Array
-    action: Int[Array, ""]
-    log_ratio: Float[Array, ""]
-    reward: Float[Array, ""]
-    following: PyTree
-    done: Bool[Array, ""]
-
 
 class _Lanes(NamedTuple):
     """One trajectory per lane; `number` counts over all data sets, beyond the last when idle."""
@@ -107,7 +108,7 @@ class _Lanes(NamedTuple):
     inner: PyTree
 
 
-Show = Callable[[_Step], PyTree]
+Show = Callable[[Key[Array, ""], PyTree, dict[str, Array]], PyTree]
 Write = Callable[[PyTree, _Lanes, _Lanes, PyTree], PyTree]
 
 
@@ -136,17 +137,17 @@ class _Simulation:
             lanes, following, lengths, sink = carry
             # always float32, so that both float types see the same data
             drawn = jax.vmap(partial(uniforms, number=BLOCK))(lanes.key, lanes.time // BLOCK)
-            after, cells = lax.scan(jax.vmap(partial(self._advance, show)), lanes, drawn.T)
+            after, cells = lax.scan(jax.vmap(partial(self.advance, show)), lanes, drawn.T)
             sink = write(sink, lanes, after, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), cells))
             lengths = lengths.at[lanes.number].set(after.time, mode="drop")
             return *self._refill(after, following), lengths, sink
 
-        lanes = jax.vmap(self._start)(jnp.arange(self.lanes, dtype=jnp.int32))
+        lanes = jax.vmap(self.start)(jnp.arange(self.lanes, dtype=jnp.int32))
         carry = lanes, jnp.int32(self.lanes), jnp.zeros(self.count, jnp.int32), sink
         *_, lengths, sink = lax.while_loop(lambda c: c[0].running.any(), advance_block, carry)
         return lengths.reshape(len(self.keys), self.size), sink
 
-    def _start(self, number: Int[Array, ""]) -> _Lanes:
+    def start(self, number: Int[Array, ""]) -> _Lanes:
         number = jnp.minimum(number, self.count)
         key = random.fold_in(self.keys[number // self.size], number % self.size)
         return _Lanes(
@@ -158,38 +159,33 @@ class _Simulation:
             inner=self.dynamics.reset(random.fold_in(key, RESET_STREAM)),
         )
 
-    def step(self, key: Key[Array, ""], inner: PyTree, uniform: Float[Array, ""]) -> _Step:
-        observation = self.dynamics.observe(inner)
-        action, log_ratio = self.decider(observation, uniform)
-        following, reward, done = self.dynamics.step(key, inner, action)
-        return _Step(key, inner, observation, action, log_ratio, reward, following, done)
-
-    def _advance(
-        self, show: Show, lane: _Lanes, uniform: Float[Array, ""]
-    ) -> tuple[_Lanes, PyTree]:
+    def advance(self, show: Show, lane: _Lanes, uniform: Float[Array, ""]) -> tuple[_Lanes, PyTree]:
+        """The lane one step on, and what `show` makes of the step's key, place and fields."""
         step_key = random.fold_in(random.fold_in(lane.key, STEPS_STREAM), lane.time)
-        step = self.step(step_key, lane.inner, uniform)
-        cell = jax.tree.map(lambda x: jnp.where(lane.running, x, jnp.zeros_like(x)), show(step))
-        gain = step.reward * jnp.asarray(self.discount, step.reward.dtype) ** lane.time
+        observation = self.dynamics.observe(lane.inner)
+        action, log_ratio = self.decider(observation, uniform)
+        following, reward, done = self.dynamics.step(step_key, lane.inner, action)
+        fields = {"reward": reward, "log_ratio": log_ratio, "action": action}
+        cell = show(step_key, lane.inner, {**fields, "observation": observation})
+        cell = jax.tree.map(lambda x: jnp.where(lane.running, x, jnp.zeros_like(x)), cell)
+        gain = reward * jnp.asarray(self.discount, reward.dtype) ** lane.time
         time = lane.time + lane.running
         after = lane._replace(
             time=time,
-            running=lane.running & ~step.done & (time < self.steps),
+            running=lane.running & ~done & (time < self.steps),
             total=lane.total + jnp.where(lane.running, gain, 0),
-            inner=step.following,
+            inner=following,
         )
         return after, cell
 
     def _refill(self, lanes: _Lanes, following: Int[Array, ""]) -> tuple[_Lanes, Int[Array, ""]]:
         ended = ~lanes.running
-        fresh = jax.vmap(self._start)(following + jnp.cumsum(ended, dtype=jnp.int32) - 1)
+        fresh = jax.vmap(self.start)(following + jnp.cumsum(ended, dtype=jnp.int32) - 1)
         lanes = jax.tree.map(lambda new, old: _select(ended, new, old), fresh, lanes)
         return lanes, jnp.minimum(following + ended.sum(dtype=jnp.int32), self.count)
 
 
 def _select(which: Bool[Array, "..."], new: Array, old: Array) -> Array:
-    if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
-        return jnp.where(which, new, old)
     return jnp.where(which.reshape(which.shape + (1,) * (new.ndim - which.ndim)), new, old)
 
 
@@ -207,14 +203,13 @@ def record_fields(
     """What `batch_of` makes a batch of, in whole blocks of steps; for use under `jit`."""
     blocks = -(-steps // BLOCK)
 
-    def show(step: _Step) -> PyTree:
+    def show(key: Key[Array, ""], inner: PyTree, fields: dict[str, Array]) -> PyTree:
         if hasattr(dynamics, "visit"):
             narrow = np.min_scalar_type(dynamics.num_visits)
-            return dynamics.visit(step.key, step.inner, step.action).astype(narrow)
-        fields = {"reward": step.reward, "log_ratio": step.log_ratio, "action": step.action}
-        fields["state"] = dynamics.state_of(step.observation)
-        fields |= _probs_of(decider, step.observation) if probs else {}
-        return fields | ({"observation": step.observation} if observations else {})
+            return dynamics.visit(key, inner, fields["action"]).astype(narrow)
+        observation = fields["observation"] if observations else fields.pop("observation")
+        of_all = _probs_of(decider, observation) if probs else {}
+        return {**fields, "state": dynamics.state_of(observation), **of_all}
 
     def write(sink: PyTree, lanes: _Lanes, after: _Lanes, cells: PyTree) -> PyTree:
         place = (lanes.number, lanes.time // BLOCK)
@@ -223,9 +218,9 @@ def record_fields(
     room = {"keys": keys, "size": size, "steps": steps, "lanes": lanes}
     simulation = _Simulation(dynamics=dynamics, decider=decider.prepared(), **room)
     shape = (simulation.count, blocks, BLOCK)
-    key = random.key(0)
-    one = jax.eval_shape(lambda: show(simulation.step(key, dynamics.reset(key), jnp.zeros(()))))
-    sink = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape), x.dtype), one)
+    first = jax.eval_shape(simulation.start, 0)
+    _, cell = jax.eval_shape(partial(simulation.advance, show), first, jnp.zeros(()))
+    sink = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape), x.dtype), cell)
     lengths, fields = simulation.run(show, write, sink)
 
     def by_trajectory(x: Array) -> Array:
@@ -234,14 +229,21 @@ def record_fields(
     return Recorded(jax.tree.map(by_trajectory, fields), lengths)
 
 
-def batch_of(dynamics: Any, decider: Any, recorded: Recorded, *, probs: bool) -> TrajectoryBatch:
-    """The batch [trial, traj, time] of recorded trajectories."""
-    fields, lengths = recorded
+def batch_of(
+    dynamics: Any, decider: Any, recorded: Recorded, *, steps: int, probs: bool
+) -> TrajectoryBatch:
+    """The batch [trial, traj, time] of recorded trajectories, none longer than `steps`."""
+
+    def pad_or_cut(x: Array) -> Array:
+        widths = [(0, 0)] * x.ndim
+        widths[2] = (0, max(steps - x.shape[2], 0))
+        return jnp.pad(x[:, :, :steps], widths)
+
+    fields = jax.tree.map(pad_or_cut, recorded.fields)
+    mask = jnp.arange(steps)[None, None] < recorded.lengths[..., None]
     if hasattr(dynamics, "visit"):
         fields = dynamics.fields_of(decider, fields)
         fields |= _probs_of(decider, fields["state"]) if probs else {}
-    steps = jax.tree.leaves(fields)[0].shape[2]
-    mask = jnp.arange(steps)[None, None] < lengths[..., None]
     return TrajectoryBatch(
         **jax.tree.map(lambda x: _select(mask, x, jnp.zeros_like(x)), fields),
         mask=mask,
@@ -282,15 +284,14 @@ def record(
 ) -> TrajectoryBatch:
     """`size` trajectories for each key: a batch [trial, traj, time]; options of `record_fields`."""
     leaves, shared = Shared.split((dynamics, decider))
-    leaves = jax.device_put(leaves)
-    return _record(leaves, keys, shared=shared, size=size, probs=probs, **options)
+    return _record(jax.device_put(leaves), keys, shared=shared, size=size, probs=probs, **options)
 
 
 @partial(jax.jit, static_argnames=("shared", "size", "steps", "lanes", "observations", "probs"))
 def _record(leaves: list, keys: Array, *, shared: Shared, size: int, steps: int, **options: Any):
     dynamics, decider = shared.restore(leaves)
     recorded = record_fields(dynamics, decider, keys, size, steps=steps, **options)
-    return batch_of(dynamics, decider, recorded.pad_or_cut(steps), probs=options["probs"])
+    return batch_of(dynamics, decider, recorded, steps=steps, probs=options["probs"])
 
 
 def outcomes(
@@ -298,9 +299,8 @@ def outcomes(
 ) -> Outcomes:
     """Returns and lengths of what `record` would hold, [trial, traj], without holding it."""
     leaves, shared = Shared.split((dynamics, decider))
-    leaves = jax.device_put(leaves)
-    options = {"steps": steps, "discount": discount, "lanes": lanes}
-    return _outcomes(leaves, keys=keys, shared=shared, size=size, **options)
+    options = {"size": size, "steps": steps, "discount": discount, "lanes": lanes}
+    return _outcomes(jax.device_put(leaves), keys=keys, shared=shared, **options)
 
 
 @partial(jax.jit, static_argnames=("shared", "size", "lanes"))
@@ -311,5 +311,5 @@ def _outcomes(leaves: list, *, shared: Shared, **options: Any) -> Outcomes:
     def write(sink: Array, lanes: _Lanes, after: _Lanes, cells: PyTree) -> Array:
         return sink.at[lanes.number].set(after.total, mode="drop")
 
-    lengths, totals = simulation.run(lambda _: {}, write, jnp.zeros(simulation.count))
+    lengths, totals = simulation.run(lambda *_: {}, write, jnp.zeros(simulation.count))
     return Outcomes(totals.reshape(lengths.shape), lengths)

@@ -18,8 +18,7 @@ from jaxtyping import Int, Key
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.worlds import dqn
 from osiris_jax.worlds.cartpole import OBSERVATION_SCALE, cartpole_with, environment
-from osiris_jax.worlds.rollout import outcomes
-from osiris_jax.worlds.values import Value
+from osiris_jax.worlds.rollout import Value, outcomes
 from osiris_jax.worlds.world import POLICIES
 
 Progress = Callable[[str, int, int], None]
@@ -217,13 +216,13 @@ def _smoothed(curve: list[tuple[int, float]], window: int = 50) -> list[tuple[in
 
 
 def _describe(world, q, facts, curve, key: Array, progress: Progress) -> Trained:
-    lengths, policies = {}, (("behavior", world.behavior), ("target", world.target))
-    episodes = FINAL_EPISODES[facts["world"]]
-    for number, (name, policy) in enumerate(policies):
+    lengths, episodes = {}, FINAL_EPISODES[facts["world"]]
+    for number, name in enumerate(POLICIES):
         fresh = world.returns(random.fold_in(key, number), episodes, policy=name)
         lengths[name] = np.asarray(fresh.lengths)
-        facts[name] = {"epsilon": float(policy.epsilon), **Value.of(*fresh)._asdict()}
-        progress("evaluate", number + 1, len(policies))
+        epsilon = float(getattr(world, name).epsilon)
+        facts[name] = {"epsilon": epsilon, **Value.of(*fresh)._asdict()}
+        progress("evaluate", number + 1, len(POLICIES))
     return Trained(q, facts, curve, lengths)
 
 

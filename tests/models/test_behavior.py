@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import behavior as oracle
 
 import osiris_jax as oj
-from osiris_jax.models.calibration import calibrate
+from osiris_jax.models.behavior import calibrate
 
 BARE = ("states", "actions", "rewards", "observations", "target_probs")
 

@@ -78,26 +78,6 @@ def test_settings_that_cannot_work_are_named(change, field):
         dqn.Settings(**change)
 
 
-def test_truncated_episodes_are_bootstrapped_and_ended_ones_are_not(snapshots):
-    q = jax.tree.map(lambda leaf: leaf[0], snapshots[-1].q)
-    seen = dqn.Transition(
-        observation=np.array([[0.0], [0.0]]),
-        action=np.array([2, 2]),
-        reward=np.array([0.0, 0.0]),
-        following=np.array([[1.0], [1.0]]),
-        terminated=np.array([True, False]),
-    )
-    value = float(q(seen.observation)[0, 2])
-    later = float(q(seen.following).max())
-
-    def huber(error):
-        return 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
-
-    expected = (huber(value) + huber(value - SETTINGS.discount * later)) / 2
-    found = dqn.td_loss(q, q, seen, SETTINGS.discount)
-    assert float(found) == pytest.approx(expected, rel=1e-5)
-
-
 def test_the_nearest_network_is_steady_and_near_both_aims(monkeypatch):
     """Lengths are given: exponential ones at several means, and one that a few episodes carry."""
     spread = -np.log(1 - (np.arange(64) + 0.5) / 64)

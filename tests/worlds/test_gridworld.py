@@ -245,12 +245,3 @@ def test_the_oracle_of_a_maze_without_corridor_is_unknown_unless_given():
     np.testing.assert_array_equal(world.oracle, given_map)
     with_corridor = GridWorld(SMALL.replace(".", ","), greedy, 0.5, 0.1)
     assert np.flatnonzero(~with_corridor.oracle).tolist() == [7]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("dilly-dallying", -0.4341719091549708), ("express", -0.2674551134029344)]
-)
-def test_the_papers_values(name, value):
-    exact = make(name).exact()
-    assert exact.value == pytest.approx(4.190041541850957, rel=1e-12)
-    assert exact.behavior_value == pytest.approx(value, rel=1e-12)

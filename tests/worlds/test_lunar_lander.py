@@ -12,7 +12,7 @@ import pytest
 
 from osiris_jax.batch import bucket_length
 from osiris_jax.models.networks import QNetwork
-from osiris_jax.worlds import gymnasium_episodes, playing, processes
+from osiris_jax.worlds import gymnasium_episodes, playing
 from osiris_jax.worlds.lunar_lander import LunarLander, lunar_lander, require_extra
 
 HORIZON = 90
@@ -141,11 +141,6 @@ def test_the_number_of_processes_changes_nothing(q):
     np.testing.assert_array_equal(alone.state, shared.state)
 
 
-def test_a_smaller_data_set_is_the_beginning_of_a_larger_one(q):
-    world = make_world(q, None)
-    assert_same(world.rollout(KEY, 5), world.rollout(KEY, 3), 3)
-
-
 def test_shape_states_and_padding(world):
     batch = world.rollout(KEY, 4)
     longest = int(batch.lengths.max())
@@ -198,12 +193,12 @@ def played(monkeypatch):
     """The numbers of episodes asked of the environment, in order."""
     numbers = []
 
-    def play(task):
-        episodes = gymnasium_episodes.play_task(task)
+    def play(*task):
+        episodes = gymnasium_episodes.play(*task)
         numbers.append(len(episodes["lengths"]))
         return episodes
 
-    monkeypatch.setattr(playing, "play_task", play)
+    monkeypatch.setattr(playing, "play", play)
     return numbers
 
 
@@ -294,39 +289,31 @@ def test_bad_input(world, call, message):
         call(world)
 
 
-def test_the_processes_end_with_the_context(q, monkeypatch):
+def test_the_processes_end_with_what_ends_the_play(q, monkeypatch):
     started = []
 
-    def start(script):
-        started.append(begin(script))
+    def start():
+        started.append(begin())
         return started[-1]
 
-    begin = processes._start
-    monkeypatch.setattr(processes, "_start", start)
-    tasks = [task(q, "LunarLander-v3", seed) for seed in range(200)]
-
-    def interrupted():
-        with processes.results(playing.play_task, tasks, 2) as results:
-            next(results)
-            raise KeyboardInterrupt
-
+    begin = playing._start
+    monkeypatch.setattr(playing, "_start", start)
+    results = playing.results([task(q, "LunarLander-v3", seed) for seed in range(200)], 2)
+    next(results)
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        results.throw(KeyboardInterrupt)
     assert len(started) == 2
     assert all(worker.returncode is not None for worker in started)
 
 
 def task(q, env_id, seed):
-    return gymnasium_episodes.task_of(env_id, gymnasium_episodes.weights_of(q), 0.1, 1000, [seed])
+    return env_id, gymnasium_episodes.weights_of(q), 0.1, 1000, [seed]
 
 
 def test_a_failure_in_a_process_is_told(q):
     tasks = [task(q, "no-such-environment", 0)] * 2
-    with (
-        pytest.raises(RuntimeError, match="no-such-environment"),
-        processes.results(playing.play_task, tasks, 2) as results,
-    ):
-        list(results)
+    with pytest.raises(RuntimeError, match="no-such-environment"):
+        list(playing.results(tasks, 2))
 
 
 def test_the_playing_processes_import_no_jax():

@@ -60,9 +60,7 @@ def from_episodes(
     if not isinstance(episodes, Sequence) or not len(episodes):
         raise ValueError("episodes: expected a list of at least one episode")
     keys = _common_keys(episodes)
-    ragged = {
-        key: [_entries(_per_step(e, key), key, i) for i, e in enumerate(episodes)] for key in keys
-    }
+    ragged = {key: [_entries(e, key, i) for i, e in enumerate(episodes)] for key in keys}
     lengths = _common_lengths(ragged)
     fields = {KEYS[key]: _join(parts, key) for key, parts in ragged.items()}
     columns = Columns(fields, lengths, name=lambda field: PLURALS.get(field, field))
@@ -86,17 +84,12 @@ def _common_keys(episodes: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(episodes[0])
 
 
-def _per_step(episode: Mapping[str, Any], key: str) -> Any:
-    """The entry; a flag of the whole episode becomes one of each step."""
-    value = episode[key]
+def _entries(episode: Mapping[str, Any], key: str, trajectory: int) -> np.ndarray:
+    """[step] or [step, dim]; a flag of the whole episode becomes one of each step."""
+    value, axes = episode[key], 2 if KEYS[key] in WIDE_FIELDS else 1
     if KEYS[key] in FLAG_FIELDS and not isinstance(value, str) and np.ndim(value) == 0:
         steps = next((episode[name] for name in ("rewards", "actions") if name in episode), ())
-        return [value] * (len(steps) if np.ndim(steps) else 0)
-    return value
-
-
-def _entries(value: Any, key: str, trajectory: int) -> np.ndarray:
-    axes = 2 if KEYS[key] in WIDE_FIELDS else 1
+        value = [value] * (len(steps) if np.ndim(steps) else 0)
     try:
         array = as_array(value)
     except ValueError:

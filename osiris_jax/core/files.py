@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 BOMB_SIZE = 2**28
 BOMB_TIMES = 100
 LONGEST_WRITING = 24 * 3600
-_USER_CACHE = {
-    "darwin": ("XDG_CACHE_HOME", "Library", "Caches"),
-    "win32": ("LOCALAPPDATA", "AppData", "Local"),
-}
 _WRITER = re.compile(r"\.(?P<process>\d+)@(?P<host>[\w-]*)\.[^.]*$")
 
 
@@ -50,11 +46,11 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
-    except BaseException as error:
+    except OSError as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            problem = f"{path}: could not be written ({error.strerror or error})"
-            raise OSError(problem) from error
+        raise OSError(f"{path}: could not be written ({error.strerror or error})") from error
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
         raise
     return path
 
@@ -70,8 +66,8 @@ def is_abandoned(path: Path) -> bool:
             os.kill(int(writer["process"]), 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # somebody else's, which runs
-            return False
+        except PermissionError:
+            pass  # somebody else's, which runs
         return False
     return time.time() - path.stat().st_mtime > LONGEST_WRITING
 
@@ -139,6 +135,7 @@ def cache_folder() -> Path:
     """Where what can be made again is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
     if chosen := os.environ.get("OSIRIS_JAX_CACHE"):
         return Path(chosen)
-    variable, *usual = _USER_CACHE.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get(variable)
-    return (Path(chosen) if chosen else Path.home().joinpath(*usual)) / "osiris-jax"
+    usual = {"darwin": "Library/Caches", "win32": "AppData/Local"}.get(sys.platform, ".cache")
+    of_windows = os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None
+    folder = os.environ.get("XDG_CACHE_HOME") or of_windows or Path.home() / usual
+    return Path(folder) / "osiris-jax"

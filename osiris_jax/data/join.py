@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ def concatenate(batches: Sequence[TrajectoryBatch]) -> TrajectoryBatch:
     action = _join(batches, "action")
     number = sum(len(batch.mask) for batch in batches)
     longest = max(batch.mask.shape[1] for batch in batches)
-    per_cell = sum(field.nbytes // first.mask.size for field in time_fields(first).values())
+    per_cell = sum(x.dtype.itemsize * math.prod(x.shape[2:]) for x in time_fields(first).values())
     memory.check_fits(
         number * longest * per_cell,
         f"batches: {number} trajectories, padded to the longest ({longest} steps),",

@@ -97,17 +97,16 @@ def read_fields(
     """
     fields = {}
     for field, of in chosen.items():
-        if field not in WIDE_FIELDS:
-            if field not in ("episode", "step"):
-                is_number = field not in (*INTEGER_FIELDS, *FLAG_FIELDS)
-                fields[field] = numbers(one_column(data, of), parse=parse and is_number)
-        elif isinstance(of, str) and np.ndim(data[of]) > 1:
+        if field in WIDE_FIELDS and isinstance(of, str) and np.ndim(data[of]) > 1:
             if np.ndim(data[of]) != 2:
                 raise ValueError(f"{of}: expected a vector per row, got shape {np.shape(data[of])}")
             fields[field] = np.asarray(data[of])
-        else:
+        elif field in WIDE_FIELDS:
             parts = [numbers(one_column(data, name), parse=parse) for name in as_tuple(of)]
             fields[field] = np.stack(parts, axis=1)
+        elif field not in ("episode", "step"):
+            is_number = field not in (*INTEGER_FIELDS, *FLAG_FIELDS)
+            fields[field] = numbers(one_column(data, of), parse=parse and is_number)
     return fields
 
 

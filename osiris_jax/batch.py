@@ -78,8 +78,7 @@ class TrajectoryBatch:
 
     def __post_init__(self) -> None:
         """Raises a ValueError that names the field whose shape or type cannot be right."""
-        if _is_data(self):
-            _check_fields(self)
+        _check_fields(self)
 
     @property
     def lengths(self) -> Array:
@@ -154,21 +153,19 @@ _KINDS = {
 }
 
 
-def _is_data(batch: TrajectoryBatch) -> bool:
-    """Whether this is a data set, and not one of the trees that JAX makes of it.
+def _check_fields(batch: TrajectoryBatch) -> None:
+    """By static shapes and types only, for values may be traced.
 
-    Those have axes of `vmap`, placeholders, or whatever a function mapped over the fields returns.
+    Not of the trees that JAX makes of a data set, which have axes of `vmap`, placeholders, or
+    whatever a function mapped over the fields returns.
     """
     reward = batch.reward
     if not isinstance(reward, _ARRAYS) or len(reward.shape) < 2:
-        return False
+        return
     whole = reward.dtype.kind in "iu" and getattr(batch.mask, "dtype", None) == np.bool_
-    return whole or jnp.issubdtype(reward.dtype, jnp.floating)
-
-
-def _check_fields(batch: TrajectoryBatch) -> None:
-    """By static shapes and types only, for values may be traced."""
-    steps = batch.reward.shape[-2:]
+    if not whole and not jnp.issubdtype(reward.dtype, jnp.floating):
+        return
+    steps = reward.shape[-2:]
     for name in _TIME_FIELDS:
         value, (kind, meaning) = getattr(batch, name), _KINDS.get(name, ("f", "real numbers"))
         # the derivative by what is no real number has a type of its own

@@ -78,8 +78,7 @@ class TrajectoryBatch:
 
     def __post_init__(self) -> None:
         """Raises a ValueError that names the field whose shape or type cannot be right."""
-        if _is_data(self):
-            _check_fields(self)
+        _check_fields(self)
 
     @property
     def lengths(self) -> Array:
@@ -144,39 +143,31 @@ class TrajectoryBatch:
 
 
 _ARRAYS = (Array, np.ndarray, jax.ShapeDtypeStruct)
-_KINDS = {
-    "reward": ("f", "real numbers"),
-    "mask": ("b", "booleans, True for a real step"),
-    "log_ratio": ("f", "real numbers"),
-    "action": ("iu", "integer ids"),
-    "state": ("iu", "integer ids"),
-    "observation": ("f", "real numbers"),
-    "target_probs": ("f", "probabilities"),
-    "behavior_probs": ("f", "probabilities"),
-    "behavior_log_prob": ("f", "real numbers"),
-    "target_log_prob": ("f", "real numbers"),
-}
 _BY_ACTION = ("target_probs", "behavior_probs")
 _WITH_AXIS = {"observation": "dim", **dict.fromkeys(_BY_ACTION, "action")}
-
-
-def _is_data(batch: TrajectoryBatch) -> bool:
-    """Whether this is a data set, and not one of the trees that JAX makes of it.
-
-    Those have axes of `vmap`, placeholders, or whatever a function mapped over the fields returns.
-    """
-    reward = batch.reward
-    if not isinstance(reward, _ARRAYS) or len(reward.shape) < 2:
-        return False
-    whole = reward.dtype.kind in "iu" and getattr(batch.mask, "dtype", None) == np.bool_
-    return whole or jnp.issubdtype(reward.dtype, jnp.floating)
+_KINDS = {
+    "mask": ("b", "booleans, True for a real step"),
+    "action": ("iu", "integer ids"),
+    "state": ("iu", "integer ids"),
+    **dict.fromkeys(_BY_ACTION, ("f", "probabilities")),
+}
 
 
 def _check_fields(batch: TrajectoryBatch) -> None:
-    """By static shapes and types only, for values may be traced."""
-    steps = batch.reward.shape[-2:]
-    for name, (kind, meaning) in _KINDS.items():
-        value = getattr(batch, name)
+    """By static shapes and types only, for values may be traced.
+
+    Not of the trees that JAX makes of a data set, which have axes of `vmap`, placeholders, or
+    whatever a function mapped over the fields returns.
+    """
+    reward = batch.reward
+    if not isinstance(reward, _ARRAYS) or len(reward.shape) < 2:
+        return
+    whole = reward.dtype.kind in "iu" and getattr(batch.mask, "dtype", None) == np.bool_
+    if not whole and not jnp.issubdtype(reward.dtype, jnp.floating):
+        return
+    steps = reward.shape[-2:]
+    for name in _TIME_FIELDS:
+        value, (kind, meaning) = getattr(batch, name), _KINDS.get(name, ("f", "real numbers"))
         # the derivative by what is no real number has a type of its own
         if not isinstance(value, _ARRAYS) or value.dtype == jax.dtypes.float0:
             continue
@@ -261,13 +252,13 @@ def trim(
     batch: TrajectoryBatch, round_up: Callable[[int], int] = lambda steps: steps
 ) -> TrajectoryBatch:
     """Drops the padding beyond the longest trajectory, its length rounded up. Not under jit."""
-    kept, axis = round_up(_longest(batch)), batch.mask.ndim - 1
-    return batch if kept >= batch.mask.shape[axis] else pad_or_cut(batch, kept)
+    kept = round_up(_longest(batch))
+    return batch if kept >= batch.mask.shape[-1] else pad_or_cut(batch, kept)
 
 
 def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
     """Pads the time axis with zeros (mask False) to `steps`."""
-    there = batch.mask.shape[batch.mask.ndim - 1]
+    there = batch.mask.shape[-1]
     if steps < there:
         raise ValueError(f"steps: {steps} is below the batch's {there} steps")
     return pad_or_cut(batch, steps)
@@ -275,8 +266,7 @@ def pad_to(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
 
 def pad_or_cut(batch: TrajectoryBatch, steps: int) -> TrajectoryBatch:
     """The time axis made `steps` long; no trajectory may be longer."""
-    axis = batch.mask.ndim - 1
-    extra = steps - batch.mask.shape[axis]
+    extra, axis = steps - batch.mask.shape[-1], batch.mask.ndim - 1
 
     def change(field: Array) -> Array:
         widths = [(0, extra if number == axis else 0, 0) for number in range(field.ndim)]
@@ -297,7 +287,7 @@ def bucket_length(steps: int) -> int:
 def pad_to_bucket(batch: TrajectoryBatch) -> TrajectoryBatch:
     """Trims, then pads to a bucket length, so that nearby lengths share one compilation."""
     steps, axis = bucket_length(_longest(batch)), batch.mask.ndim - 1
-    extra = steps - batch.mask.shape[axis]
+    extra = steps - batch.mask.shape[-1]
     if not extra:
         return batch
 

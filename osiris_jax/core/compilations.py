@@ -34,7 +34,11 @@ def keep_compilations(folder: str | Path | None = None) -> Path | None:
       >>> import osiris_jax as oj
       >>> oj.keep_compilations()
     """
-    if folder is None and _told() is not None:
+    if "jax" in sys.modules:
+        told = sys.modules["jax"].config.jax_compilation_cache_dir
+    else:
+        told = os.environ.get(FOLDER_VARIABLE)
+    if folder is None and told is not None:
         return None
     try:
         chosen = cache_folder() / "compilations" if folder is None else Path(folder)
@@ -48,13 +52,6 @@ def keep_compilations(folder: str | Path | None = None) -> Path | None:
     _tell(chosen)
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     return chosen
-
-
-def _told() -> str | None:
-    """The folder that JAX has been told to use."""
-    if "jax" in sys.modules:
-        return sys.modules["jax"].config.jax_compilation_cache_dir
-    return os.environ.get(FOLDER_VARIABLE)
 
 
 def _tell(folder: Path) -> None:

@@ -35,13 +35,16 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_writer()}.")
+    writer = f"{os.getpid()}@{_host()}"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{writer}.")
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
@@ -59,26 +62,18 @@ def is_abandoned(path: Path) -> bool:
     """
     writer = _WRITER.search(path.name)
     if writer is not None and writer["host"] == _host() and sys.platform != "win32":
-        return not _is_running(int(writer["process"]))
+        try:
+            os.kill(int(writer["process"]), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # somebody else's, which runs
+        return False
     return time.time() - path.stat().st_mtime > LONGEST_WRITING
-
-
-def _writer() -> str:
-    return f"{os.getpid()}@{_host()}"
 
 
 def _host() -> str:
     return re.sub(r"[^\w-]", "_", platform.node())
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
 
 
 def check_folder(out: Path) -> None:
@@ -140,20 +135,7 @@ def cache_folder() -> Path:
     """Where what can be made again is kept: $OSIRIS_JAX_CACHE, or a folder in the user's cache."""
     if chosen := os.environ.get("OSIRIS_JAX_CACHE"):
         return Path(chosen)
-    return _user_cache() / "osiris-jax"
-
-
-def _user_cache() -> Path:
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    return Path.home() / ".cache"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    usual = {"darwin": "Library/Caches", "win32": "AppData/Local"}.get(sys.platform, ".cache")
+    of_windows = os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None
+    folder = os.environ.get("XDG_CACHE_HOME") or of_windows or Path.home() / usual
+    return Path(folder) / "osiris-jax"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -18,7 +18,7 @@ MOST_SHOWN = 8
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
-def is_text(labels: Labels | None) -> bool:
+def is_text(labels: Labels | None) -> TypeGuard[tuple[str, ...]]:
     """Whether the labels are names, which order nothing."""
     return bool(labels) and isinstance(labels[0], str)
 
@@ -33,10 +33,6 @@ def compacted(ids: np.ndarray, field: str) -> tuple[np.ndarray, Labels | None]:
 
     Integers keep their meaning, gaps included, while the largest is below `KEPT_BELOW`, or below
     four times the number of different ones. Else arrays by id would be mostly empty.
-
-    Args:
-      ids: [step] whole numbers from 0 on.
-      field: "state" or "action".
     """
     largest = int(ids.max())
     if largest < KEPT_BELOW[field]:
@@ -45,16 +41,6 @@ def compacted(ids: np.ndarray, field: str) -> tuple[np.ndarray, Labels | None]:
     if largest < KEPT_TIMES * len(seen):
         return ids, None
     return place.reshape(ids.shape), tuple(seen.tolist())
-
-
-def numbered(texts: Iterable[str]) -> tuple[np.ndarray, Labels]:
-    """Ids of texts in sorted order, and the texts."""
-    codes: dict[str, int] = {}
-    order = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int64)
-    names = sorted(codes)
-    place = np.empty(len(names), np.int64)
-    place[[codes[name] for name in names]] = np.arange(len(names))
-    return place[order], tuple(names)
 
 
 def plain_integer(text: Any) -> bool:

@@ -111,13 +111,15 @@ def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
             raise ValueError(f"{name}: `{function.__name__}` needs this option")
         value = settings.get(name, parameter.default)
         if isinstance(parameter.default, bool | str):
-            _check_kind(name, value, type(parameter.default))
+            kind = type(parameter.default)
+            if not isinstance(value, kind):
+                raise ValueError(f"{name}: expected {kind.__name__}, got {value!r}")
             fixed.append((name, value))
         elif parameter.annotation in (int, "int"):
             fixed.append((name, _size(name, value)))
         elif value is not None:
             if isinstance(parameter.default, int | float):
-                _check_axes(name, value, (0,))
+                _check_axes(name, value, 0)
             values[name] = traced(name, value, dtype)
     return Options(values, tuple(fixed))
 
@@ -132,11 +134,6 @@ def check_word(name: str, word: Any, words: Iterable[str]) -> None:
 _MOST = {"layers": 100}
 
 
-def _check_kind(name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(f"{name}: expected {kind.__name__}, got {value!r}")
-
-
 def _size(name: str, value: Any) -> int:
     most = _MOST.get(name, np.iinfo(np.int32).max)
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
@@ -146,41 +143,26 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
-def _in_unit_interval(value: np.ndarray) -> np.ndarray:
-    return (value >= 0) & (value <= 1)
-
-
-def _positive(value: np.ndarray) -> np.ndarray:
-    return value > 0
-
-
-_AXES = {
-    "clip": (0,),
-    "gradient_clip": (0,),
-    "max_kept": (0,),
-    "length_probs": (1,),
-}
-_ALLOWED: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
-    "alpha": ("in [0, 1]", _in_unit_interval),
-    "discount": ("in [0, 1]", _in_unit_interval),
-    "undecided": ("in [0, 1]", _in_unit_interval),
-    "length_probs": ("in [0, 1]", _in_unit_interval),
-    "confidence": ("in [0, 1]", _in_unit_interval),
-    "ddof": ("0 or 1", lambda value: (value == 0) | (value == 1)),
-    "clip": ("above 0", _positive),
-    "learning_rate": ("above 0", _positive),
-    "gradient_clip": ("above 0", _positive),
-    "width": ("above 0", _positive),
-    "threshold": ("0 or more", lambda value: value >= 0),
-    "smoothing": ("0 or more", lambda value: value >= 0),
-    "max_kept": ("0 or more", lambda value: value >= 0),
+_AXES = {"clip": 0, "gradient_clip": 0, "max_kept": 0, "length_probs": 1}
+_ALLOWED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
+    "in [0, 1]": (
+        lambda value: (value >= 0) & (value <= 1),
+        ("alpha", "discount", "undecided", "length_probs", "confidence"),
+    ),
+    "0 or 1": (lambda value: (value == 0) | (value == 1), ("ddof",)),
+    "above 0": (lambda value: value > 0, ("clip", "learning_rate", "gradient_clip", "width")),
+    "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept")),
 }
 
 
 def traced(name: str, value: Any, dtype) -> Array:
     """The number or array as a JAX array, its values checked unless they are being traced."""
     if name == "key":
-        return _key(value)
+        if not isinstance(value, Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            raise ValueError(f"key: expected jax.random.key(seed), got {value!r}")
+        if value.ndim:
+            raise ValueError(f"key: expected one key, got shape {value.shape}")
+        return value
     if not isinstance(value, Tracer):
         try:
             array = np.asarray(value)
@@ -188,27 +170,17 @@ def traced(name: str, value: Any, dtype) -> Array:
             array = np.asarray(None)
         if array.dtype.kind not in "fiub":
             raise ValueError(f"{name}: expected a number or an array of numbers, got {value!r}")
-        if name in _ALLOWED:
-            meaning, allowed = _ALLOWED[name]
-            bad = array[~np.asarray(allowed(array))]
-            if bad.size:
-                raise ValueError(f"{name}: must be {meaning}, got {bad.ravel()[0]}")
+        for meaning, (allowed, names) in _ALLOWED.items():
+            fits = np.asarray(allowed(array)) if name in names else np.True_
+            if not fits.all():
+                raise ValueError(f"{name}: must be {meaning}, got {array[~fits].ravel()[0]}")
     _check_axes(name, value, _AXES.get(name))
     # NumPy converts what is not in JAX yet: each conversion there would be a compilation.
     array = value if isinstance(value, Array) else np.asarray(value)
     return jnp.asarray(array if array.dtype == bool else array.astype(dtype))
 
 
-def _check_axes(name: str, value: Any, axes: tuple[int, ...] | None) -> None:
-    if axes is not None and np.ndim(value) not in axes:
-        wanted = " or ".join(map(str, axes))
-        kind = "one number" if axes == (0,) else f"an array of {wanted} axes"
+def _check_axes(name: str, value: Any, axes: int | None) -> None:
+    if axes is not None and np.ndim(value) != axes:
+        kind = f"an array of {axes} axes" if axes else "one number"
         raise ValueError(f"{name}: expected {kind}, got shape {np.shape(value)}")
-
-
-def _key(value: Any) -> Array:
-    if not isinstance(value, Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        raise ValueError(f"key: expected jax.random.key(seed), got {value!r}")
-    if value.ndim:
-        raise ValueError(f"key: expected one key, got shape {value.shape}")
-    return value

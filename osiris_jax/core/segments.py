@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +36,12 @@ def look_up(
     table: Shaped[Array, " segment"], segment: Int[Array, " item"]
 ) -> Shaped[Array, " item"]:
     """What the table has for each item's segment; anything where that is left out."""
-    return _flat_look_up(len(table))(table, segment)
+    return _flat(_gather, len(table))(table, segment)
+
+
+def _gather(table: Array, segment: Array, num_segments: int) -> Array:
+    del num_segments
+    return table.at[segment].get(mode="clip")
 
 
 @cache
@@ -47,42 +51,18 @@ def _flat(operation: Callable[..., Array], num_segments: int) -> Callable[..., A
 
     @flat.def_vmap
     def of_many(number: int, batched: list[bool], value: Array, segment: Array):
-        value, segment = _all_batched(number, batched, value, segment)
+        value, segment = (
+            x if is_batched else jnp.broadcast_to(x[None], (number, *x.shape))
+            for x, is_batched in zip((value, segment), batched, strict=True)
+        )
         items = value.reshape(-1, *value.shape[2:])
-        reduced = _flat(operation, number * num_segments)(items, _moved(segment, num_segments))
-        return reduced.reshape(number, num_segments, *reduced.shape[1:]), True
+        of_all = _flat(operation, number * num_segments)(items, _moved(segment, num_segments))
+        return of_all.reshape(number, len(of_all) // number, *of_all.shape[1:]), True
 
-    return _differentiable(flat, plain)
-
-
-@cache
-def _flat_look_up(num_segments: int) -> Callable[..., Array]:
-    def plain(table: Array, segment: Array) -> Array:
-        return table.at[segment].get(mode="clip")
-
-    flat = custom_vmap(plain)
-
-    @flat.def_vmap
-    def of_many(number: int, batched: list[bool], table: Array, segment: Array):
-        table, segment = _all_batched(number, batched, table, segment)
-        entries = _flat_look_up(table.size)(table.ravel(), _moved(segment, num_segments))
-        return entries.reshape(segment.shape), True
-
-    return _differentiable(flat, plain)
-
-
-def _differentiable(flat: Callable, plain: Callable) -> Callable:
-    """The derivative is that of the plain form, which can be transposed."""
+    # the derivative is that of the plain form, which can be transposed
     function = jax.custom_jvp(flat)
     function.defjvp(partial(jax.jvp, plain))
     return function
-
-
-def _all_batched(number: int, batched: list[bool], *arrays: Any) -> list[Array]:
-    return [
-        x if is_batched else jnp.broadcast_to(x[None], (number, *x.shape))
-        for x, is_batched in zip(arrays, batched, strict=True)
-    ]
 
 
 def _moved(segment: Int[Array, "set item"], num_segments: int) -> Int[Array, " item"]:

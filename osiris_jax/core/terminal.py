@@ -50,8 +50,7 @@ def stages(shown: bool = True, rate: bool = False) -> Iterator[Callable[[str, in
 
 def say(*words: Any) -> None:
     """A line on standard output, harmless and in characters that it can carry."""
-    text = " ".join(printable(word) for word in words)
-    print(encodable(text, sys.stdout.encoding), flush=True)
+    print(_encodable(" ".join(map(str, words))), flush=True)
 
 
 def print_table(

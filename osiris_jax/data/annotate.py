@@ -70,9 +70,8 @@ def annotated(
             "behavior: the log has no behaviour probabilities; give the policy that made it, "
             "or fit it by fit_behavior"
         )
-    aligned = align(batch, fields["action"], answers)
-    fields["action"] = aligned.action
-    fields |= {f"{name}_probs": probs for name, probs in aligned.probs.items()}
+    fields["action"], action_labels, probs = align(batch, fields["action"], answers)
+    fields |= {f"{name}_probs": of for name, of in probs.items()}
     if behavior is None and batch.behavior_log_prob is not None:
         fields["behavior_prob"] = np.exp(np.asarray(batch.behavior_log_prob, np.float64)[mask])
     names = {"target_probs": "target"}
@@ -80,13 +79,13 @@ def annotated(
     filled = to_batch(
         Columns(fields, mask.sum(1), name=lambda field: names.get(field, field)),
         num_states=batch.num_states or None,
-        num_actions=aligned.number,
+        num_actions=probs["target"].shape[1],
         dtype=batch.dtype,
         num_steps=mask.shape[1],
     )
     return filled.replace(
         state_labels=batch.state_labels,
-        action_labels=aligned.labels,
+        action_labels=action_labels,
         groups=batch.groups,
         truncated=batch.truncated,
         fitted=batch.fitted if behavior is None else None,

@@ -93,19 +93,17 @@ def _common_shape(arrays: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     return shape
 
 
-def _array(name: str, value: Any) -> np.ndarray:
-    return even_array(value, name, lambda: _odd_place(name, value))
-
-
-def _odd_place(name: str, rows: Any) -> str:
-    sizes = [len(row) if isinstance(row, Sequence | np.ndarray) else 0 for row in rows]
-    for trajectory, row in enumerate(rows):
-        if sizes[trajectory] != sizes[0]:
-            return f" at trajectory {trajectory}, step {min(sizes[trajectory], sizes[0])}"
-        step = odd_step(row, 2 if name in WIDE_FIELDS else 1)
-        if step is not None:
-            return f" at trajectory {trajectory}, step {step}"
-    return ""
+def _array(name: str, rows: Any) -> np.ndarray:
+    try:
+        return even_array(rows, name)
+    except ValueError as error:
+        sizes = [len(row) if isinstance(row, Sequence | np.ndarray) else 0 for row in rows]
+        for trajectory, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+            step = odd_step(row, 2 if name in WIDE_FIELDS else 1)
+            step = step if size == sizes[0] else min(size, sizes[0])
+            if step is not None:
+                raise ValueError(f"{error} at trajectory {trajectory}, step {step}") from None
+        raise
 
 
 def _check_mask(shape: tuple[int, ...], mask: Any, lengths: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import labels, memory
 from osiris_jax.core.labels import Labels, listed
 from osiris_jax.data.columns import as_array, even_array
-from osiris_jax.data.policies import Mixture, Tabular
+from osiris_jax.data.policies import Mixture, Tabular, mixture_table
 
 LARGEST_JAX_INTEGER = 2**31 - 1
 CURE = (
@@ -39,26 +39,21 @@ class Answer(NamedTuple):
 
 
 def ask(policy: Any, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str) -> Answer:
-    """The policy's probabilities.
+    """What a function, a table, a DataFrame or a policy of `osiris_jax.data.policies` answers.
 
-    Args:
-      policy: a function, a table, a DataFrame, or a policy of `osiris_jax.data.policies`.
-      batch: the log.
-      fields: its `reward`, `action`, `state` and `observation` at real steps, by id.
-      name: what errors call the policy.
+    The log's `fields` are those of its real steps, by id; errors call the policy by this name.
     """
     if isinstance(policy, Mixture):
         parts = [ask(part, batch, fields, name) for part in policy.policies]
         if any(part.actions != parts[0].actions for part in parts):
             raise ValueError(f"{name}: the policies of a mixture name different actions")
-        weights = np.asarray(policy.weights, np.float64)
-        probs = np.tensordot(weights, np.stack([part.probs for part in parts]), axes=1)
+        probs = mixture_table([part.probs for part in parts], policy.weights)
         return Answer(probs, parts[0].actions)
     table = _as_table(policy, name)
     if table is None:
-        answer = _called(policy, batch, fields, name)
+        answer = Answer(_called(policy, batch, fields, name), None)
     else:
-        answer = _look_up(table, batch, fields, name)
+        answer = Answer(_look_up(table, batch, fields, name), table.actions)
     steps = len(fields["reward"])
     if answer.probs.ndim != 2 or len(answer.probs) != steps:
         raise ValueError(
@@ -70,7 +65,7 @@ def ask(policy: Any, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], n
 
 def _called(
     policy: Any, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
-) -> Answer:
+) -> np.ndarray:
     """A function's answer: it sees observations, or the log's own integers, or ids of names."""
     reads = getattr(policy, "reads", "observation" if "observation" in fields else "state")
     if reads not in fields:
@@ -82,8 +77,8 @@ def _called(
         inputs = jnp.asarray(inputs)  # larger integers stay NumPy's: JAX would wrap them
     log_probs = getattr(policy, "log_probs", None)
     if log_probs is not None:
-        return Answer(np.exp(np.asarray(log_probs(inputs), np.float64)), None)
-    return Answer(even_array(policy(inputs), name), None)
+        return np.exp(np.asarray(log_probs(inputs), np.float64))
+    return even_array(policy(inputs), name)
 
 
 # ------------------------------------------------------------------------------------ tables
@@ -121,35 +116,34 @@ def read_labels(given: Sequence[Any], name: str) -> Labels:
 
 def _look_up(
     table: Tabular, batch: TrajectoryBatch, fields: Mapping[str, np.ndarray], name: str
-) -> Answer:
+) -> np.ndarray:
     if "state" not in fields:
         raise ValueError(f"{name}: a table needs states, and the log has none")
     values, state = np.asarray(table.table), fields["state"]
-    needed = _needed_rows(batch, state)
-    by_integer = table.states is None and not labels.is_text(batch.state_labels)
+    rows = labels.own_integers(batch.state_labels, state)
+    has_names = labels.is_text(batch.state_labels)
+    needed = int(rows.max()) + 1
+    if has_names or batch.state_labels is None:
+        needed = max(needed, batch.num_states)
+    by_integer = table.states is None and not has_names
     if values.ndim != 2 or (by_integer and len(values) < needed):
         raise ValueError(
             f"{name}: expected a function or a table [state, action] with more than {needed - 1} "
             f"states, got shape {values.shape}"
         )
-    if by_integer:
-        rows = labels.own_integers(batch.state_labels, state)
-    elif table.states is None:
-        _fail_unlabelled(batch.state_labels, range(len(values)), name, "states")
-    else:
+    if table.states is not None:
         seen, place = np.unique(state, return_inverse=True)
         rows = match(batch.state_labels, seen, table.states, f"{name}: the table", "states")[place]
-    if table.actions is None and labels.is_text(batch.action_labels):
-        _fail_unlabelled(batch.action_labels, range(values.shape[1]), name, "actions")
+    named = {"states": batch.state_labels, "actions": batch.action_labels}
+    for (what, own), number in zip(named.items(), values.shape, strict=True):
+        if getattr(table, what) is None and labels.is_text(own):
+            raise ValueError(
+                f"{name}: the log calls its {what} {listed(own)}, the table has no labels, only "
+                f"{what} {listed(range(number))}; {CURE}"
+            )
     what = f"{name}: probabilities of {values.shape[1]} actions at {len(state)} steps"
     memory.check_fits(8 * len(state) * values.shape[1], what, "pool rare actions, or split the log")
-    return Answer(values[rows], table.actions)
-
-
-def _needed_rows(batch: TrajectoryBatch, state: np.ndarray) -> int:
-    if batch.state_labels is None or labels.is_text(batch.state_labels):
-        return max(batch.num_states, int(state.max()) + 1)
-    return int(labels.own_integers(batch.state_labels, state).max()) + 1
+    return values[rows]
 
 
 def match(
@@ -177,39 +171,17 @@ def _comparable(names: Sequence[Any], own: Labels | None) -> list[Any]:
     return list(map(str, names)) if labels.is_text(own) else list(names)
 
 
-def _fail_unlabelled(own: Labels | None, places: range, name: str, what: str) -> NoReturn:
-    raise ValueError(
-        f"{name}: the log calls its {what} {listed(own or ())}, the table has no labels, only "
-        f"{what} {listed(places)}; {CURE}"
-    )
-
-
 # ------------------------------------------------------------------------- one numbering
 
 
-class Aligned(NamedTuple):
-    """The log's actions and the policies' probabilities in one numbering.
-
-    Attributes:
-      action: [step] ids.
-      number: of actions.
-      labels: what they are called; None where ids are the log's own integers.
-      probs: name of policy -> [step, action].
-    """
-
-    action: np.ndarray
-    number: int
-    labels: Labels | None
-    probs: dict[str, np.ndarray]
-
-
-def align(batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answer]) -> Aligned:
+def align(
+    batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answer]
+) -> tuple[np.ndarray, Labels | None, dict[str, np.ndarray]]:
     """Actions that policies alone know are added, unless the log's are known to be all.
 
-    Args:
-      batch: the log.
-      action: [step] its actions at real steps, by id.
-      answers: name of policy -> its probabilities.
+    Returns:
+      [step] ids, what they are called (None where they are the log's own integers), and for each
+      policy its probabilities [step, action] in this numbering.
 
     Raises:
       ValueError: names the policy that lacks an action of the log, or has one too many.
@@ -225,9 +197,12 @@ def align(batch: TrajectoryBatch, action: np.ndarray, answers: Mapping[str, Answ
     for name, answer in answers.items():
         columns = own if answer.actions is None else answer.actions
         places = [place[label] for label in _comparable(columns, batch.action_labels)]
-        probs[name] = _placed(answer.probs, np.array(places, np.int64), len(every))
+        probs[name] = answer.probs
+        if places != list(range(len(every))):  # what a policy does not know it never does
+            probs[name] = np.zeros((len(answer.probs), len(every)), answer.probs.dtype)
+            probs[name][:, places] = answer.probs
     names = None if every == list(range(len(every))) else tuple(every)
-    return Aligned(action, len(every), names, probs)
+    return action, names, probs
 
 
 def _all_integers(
@@ -242,12 +217,11 @@ def _all_integers(
         raise ValueError(f"{first}: {width} actions where {least} are expected")
     every = list(range(width))
     for name, answer in answers.items():
+        number = answer.probs.shape[1]
+        fits = number == width
         if answer.actions is not None:
             match(None, np.unique(action), answer.actions, f"{name}: the policy", "actions")
-            number, fits = len(answer.actions), {*answer.actions} <= {*every}
-        else:
-            number = answer.probs.shape[1]
-            fits = number == width
+            fits = {*answer.actions} <= {*every}
         if not fits:
             raise ValueError(f"{name}: {number} actions where {width} are expected")
     return every
@@ -278,15 +252,6 @@ def _own_and_all_labels(
                 f"{listed(own)}"
             )
     return own, every
-
-
-def _placed(probs: np.ndarray, columns: np.ndarray, width: int) -> np.ndarray:
-    """The columns in their places; an action that the policy does not know is never taken."""
-    if np.array_equal(columns, np.arange(width)):
-        return probs
-    placed = np.zeros((len(probs), width), probs.dtype)
-    placed[:, columns] = probs
-    return placed
 
 
 def _all_known(batch: TrajectoryBatch) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,10 +18,9 @@ from osiris_jax.data.columns import (
     Columns,
     check_dtype,
     check_floats,
-    check_policies,
     logged_log_prob,
 )
-from osiris_jax.data.ids import Ids, read_ids
+from osiris_jax.data.ids import read_ids
 
 STORED = (  # what takes one float per cell, and from which fields it comes
     ("reward",),
@@ -45,61 +43,48 @@ def to_batch(
     """Checks every value and pads. The only place where user data becomes a TrajectoryBatch."""
     float_type = check_dtype(dtype)
     longest = int(columns.lengths.max())
-    padded = num_steps or (bucket_length(longest) if bucket else longest)
-    _check_size(columns, padded, float_type)
+    steps = num_steps or (bucket_length(longest) if bucket else longest)
+    _check_size(columns, steps, float_type)
     checked = {
         field: check_floats(columns, field, float_type)
         for field in (*FLOAT_FIELDS, *WIDE_FIELDS)
         if field in columns.fields
     }
-    _check_required(columns)
+    for field in ("reward", "action"):
+        if field not in columns.fields:
+            raise ValueError(f"{columns.name(field)}: missing")
+    if not {"state", "observation"} & columns.fields.keys():
+        raise ValueError(
+            f"{columns.name('state')}: missing, and so is {columns.name('observation')}; "
+            "one of the two is needed"
+        )
     widths = {field: checked[field].shape[1] for field in POLICY_FIELDS if field in checked}
-    state = read_ids(columns, "state", num_states)
-    action = read_ids(columns, "action", num_actions, widths)
-    check_policies(columns, checked)
-    batch = _padded(columns, checked, state, action, float_type, padded)
-    return batch.replace(
-        state_labels=state.labels,
-        action_labels=action.labels,
-        truncated=last_flags(columns, "truncated"),
-        all_actions=num_actions is not None,
-    )
-
-
-def _padded(
-    columns: Columns,
-    checked: Mapping[str, np.ndarray],
-    state: Ids,
-    action: Ids,
-    float_type: np.dtype,
-    steps: int,
-) -> TrajectoryBatch:
-    assert action.column is not None, "its presence has been checked"
-    with_action = {**checked, "action": action.column}
-    behavior = logged_log_prob(columns, with_action, "behavior")
-    target = logged_log_prob(columns, with_action, "target")
+    state, state_count, state_labels = read_ids(columns, "state", num_states)
+    action, action_count, action_labels = read_ids(columns, "action", num_actions, widths)
+    behavior = logged_log_prob(columns, checked, action, "behavior")
+    target = logged_log_prob(columns, checked, action, "target")
     log_ratio = checked.get("log_ratio")
     if log_ratio is None and behavior is not None and target is not None:
         log_ratio = log_ratio_of(target, behavior, float_type)
-    only_hint = log_ratio is None and "target_probs" not in checked
+    is_hint = log_ratio is None and "target_probs" not in checked
+    floats = {field: checked.get(field) for field in ("reward", *WIDE_FIELDS)}
+    floats |= {"log_ratio": log_ratio, "behavior_log_prob": behavior}
+    floats |= {"target_log_prob": target if is_hint else None}
     mask = np.arange(steps) < columns.lengths[:, None]
-
-    def pad(column: np.ndarray | None, kind: Any = float_type) -> Any:
-        return None if column is None else to_cells(column, mask, kind)
-
+    cells: dict[str, Any] = {
+        name: to_cells(of, mask, float_type) for name, of in floats.items() if of is not None
+    }
     return TrajectoryBatch(
-        reward=pad(checked["reward"]),
+        **cells,
         mask=jnp.asarray(mask),
-        log_ratio=pad(log_ratio),
-        action=pad(action.column, np.int32),
-        state=pad(state.column, np.int32),
-        observation=pad(checked.get("observation")),
-        target_probs=pad(checked.get("target_probs")),
-        behavior_probs=pad(checked.get("behavior_probs")),
-        behavior_log_prob=pad(behavior),
-        target_log_prob=pad(target) if only_hint else None,
-        num_states=state.number,
-        num_actions=action.number,
+        state=None if state is None else to_cells(state, mask, np.int32),
+        action=to_cells(action, mask, np.int32),
+        num_states=state_count,
+        num_actions=action_count,
+        state_labels=state_labels,
+        action_labels=action_labels,
+        truncated=last_flags(columns, "truncated"),
+        all_actions=num_actions is not None,
     )
 
 
@@ -122,17 +107,6 @@ def _check_size(columns: Columns, steps: int, float_type: np.dtype) -> None:
     if number * steps > MOST_CELLS:
         raise ValueError(f"{what} are more cells than 32-bit indices reach; {cure}")
     memory.check_fits(number * steps * per_cell, what, cure)
-
-
-def _check_required(columns: Columns) -> None:
-    for field in ("reward", "action"):
-        if field not in columns.fields:
-            raise ValueError(f"{columns.name(field)}: missing")
-    if not {"state", "observation"} & columns.fields.keys():
-        raise ValueError(
-            f"{columns.name('state')}: missing, and so is {columns.name('observation')}; "
-            "one of the two is needed"
-        )
 
 
 def last_flags(columns: Columns, field: str) -> np.ndarray | None:

@@ -11,13 +11,11 @@ import difflib
 import numbers
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-
-Place = Callable[[int], str]
 
 FLOAT_FIELDS = ("reward", "log_ratio", "behavior_prob", "target_prob")
 INTEGER_FIELDS = ("state", "action")
@@ -37,7 +35,7 @@ class Columns:
     fields: Mapping[str, np.ndarray]
     lengths: np.ndarray
     name: Callable[[str], str] = str
-    place_of: Place | None = None
+    place_of: Callable[[int], str] | None = None
 
     def place(self, index: int) -> str:
         """Where a flat index is: as told, or by trajectory and step, both counted from 0."""
@@ -48,19 +46,13 @@ class Columns:
         step = index - int(ends[trajectory] - self.lengths[trajectory])
         return f"trajectory {trajectory}, step {step}"
 
-    def with_field(self, field: str, column: np.ndarray) -> Columns:
-        """The same columns with one replaced."""
-        return dataclasses.replace(self, fields={**self.fields, field: column})
-
-    def fail(self, field: str, problem: str, index: int, others: int = 0) -> NoReturn:
-        more = f" (and {others} more)" if others else ""
-        raise ValueError(f"{self.name(field)}: {problem} at {self.place(index)}{more}")
-
-    def fail_where(self, field: str, bad: np.ndarray, problem: Callable[[int], str]) -> None:
+    def fail_where(self, field: str, bad: np.ndarray, problem: str | Callable[[int], str]) -> None:
         """Raises for the first step at which `bad` holds, if any."""
-        where = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
-        if len(where):
-            self.fail(field, problem(int(where[0])), int(where[0]), len(where) - 1)
+        where = np.flatnonzero(bad.reshape(len(bad), -1).any(1)).tolist()
+        if where:
+            text = problem if isinstance(problem, str) else problem(where[0])
+            more = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
+            raise ValueError(f"{self.name(field)}: {text} at {self.place(where[0])}{more}")
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -77,12 +69,12 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value, dtype=object)
 
 
-def even_array(value: Any, name: str, place: Callable[[], str] = str) -> np.ndarray:
-    """`as_array` of what the user calls by this name; `place` says where it is uneven."""
+def even_array(value: Any, name: str) -> np.ndarray:
+    """`as_array` of what the user calls by this name."""
     try:
         return as_array(value)
     except ValueError:
-        raise ValueError(f"{name}: rows of unequal length{place()}") from None
+        raise ValueError(f"{name}: rows of unequal length") from None
 
 
 def refuse_traced(function: str, **fields: Any) -> None:
@@ -133,9 +125,8 @@ def check_dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
-def check_numbers(columns: Columns, field: str) -> np.ndarray:
-    """The column, objects converted to float64 if every one is a real number."""
-    column = columns.fields[field]
+def check_numbers(columns: Columns, field: str, column: np.ndarray) -> np.ndarray:
+    """The field's column, objects converted to float64 if every one is a real number."""
     if column.dtype.kind in "fiub":
         return column
     odd = np.reshape([not _is_real(entry) for entry in column.ravel()], column.shape)
@@ -149,14 +140,13 @@ def check_numbers(columns: Columns, field: str) -> np.ndarray:
 
 def check_floats(columns: Columns, field: str, float_type: np.dtype) -> np.ndarray:
     """The column in float64, every value being one that the field may have."""
-    column = check_numbers(columns, field).astype(np.float64)
-    columns.fail_where(field, np.isnan(column), lambda _: "NaN")
+    column = check_numbers(columns, field, columns.fields[field]).astype(np.float64)
+    columns.fail_where(field, np.isnan(column), "NaN")
     if field == "log_ratio":
-        columns.fail_where(
-            field, column == np.inf, lambda _: "+inf (the behaviour forbids the logged action)"
-        )
+        forbidden = "+inf (the behaviour forbids the logged action)"
+        columns.fail_where(field, column == np.inf, forbidden)
     elif field in ("reward", "observation"):
-        columns.fail_where(field, np.isinf(column), lambda _: "not finite")
+        columns.fail_where(field, np.isinf(column), "not finite")
     else:
         outside = (column < 0) | (column > 1)
         columns.fail_where(
@@ -183,27 +173,20 @@ def _is_real(entry: Any) -> bool:
     return True
 
 
-def check_policies(columns: Columns, checked: Mapping[str, np.ndarray]) -> None:
-    """Probabilities of all actions sum to 1."""
-    for field in POLICY_FIELDS:
-        if field in checked:
-            sums = checked[field].sum(1)
-            columns.fail_where(
-                field,
-                np.abs(sums - 1) > PROBABILITY_SLACK,
-                lambda i, sums=sums: f"probabilities sum to {sums[i]:.6g}",
-            )
-
-
 def logged_log_prob(
-    columns: Columns, checked: Mapping[str, np.ndarray], policy: str
+    columns: Columns, checked: Mapping[str, np.ndarray], action: np.ndarray, policy: str
 ) -> np.ndarray | None:
     """log pi(a|s) of the logged actions, from the narrow or the wide column; None without both."""
     narrow, wide = checked.get(f"{policy}_prob"), checked.get(f"{policy}_probs")
     field = f"{policy}_prob" if narrow is not None else f"{policy}_probs"
     if wide is not None:
-        wide_name = columns.name(f"{policy}_probs")
-        of_action = np.take_along_axis(wide, checked["action"][:, None].astype(np.intp), 1)[:, 0]
+        sums, wide_name = wide.sum(1), columns.name(f"{policy}_probs")
+        columns.fail_where(
+            f"{policy}_probs",
+            np.abs(sums - 1) > PROBABILITY_SLACK,
+            lambda i: f"probabilities sum to {sums[i]:.6g}",
+        )
+        of_action = np.take_along_axis(wide, action[:, None].astype(np.intp), 1)[:, 0]
         if narrow is None:
             narrow = of_action
         columns.fail_where(
@@ -214,8 +197,7 @@ def logged_log_prob(
     if narrow is None:
         return None
     if policy == "behavior":
-        columns.fail_where(
-            field, narrow == 0, lambda _: "0 for the logged action, which then cannot be logged,"
-        )
+        impossible = "0 for the logged action, which then cannot be logged,"
+        columns.fail_where(field, narrow == 0, impossible)
     with np.errstate(divide="ignore"):
         return np.log(narrow)

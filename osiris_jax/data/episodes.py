@@ -60,11 +60,9 @@ def from_episodes(
     if not isinstance(episodes, Sequence) or not len(episodes):
         raise ValueError("episodes: expected a list of at least one episode")
     keys = _common_keys(episodes)
-    ragged = {
-        key: [_entries(_per_step(e, key), key, i) for i, e in enumerate(episodes)] for key in keys
-    }
+    ragged = {key: [_entries(e, key, i) for i, e in enumerate(episodes)] for key in keys}
     lengths = _common_lengths(ragged)
-    fields = {KEYS[key]: _join(parts, key) for key, parts in ragged.items()}
+    fields = {KEYS[key]: np.concatenate(parts) for key, parts in ragged.items()}
     columns = Columns(fields, lengths, name=lambda field: PLURALS.get(field, field))
     return to_batch(
         columns, num_states=num_states, num_actions=num_actions, dtype=dtype, bucket=bucket
@@ -86,17 +84,12 @@ def _common_keys(episodes: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(episodes[0])
 
 
-def _per_step(episode: Mapping[str, Any], key: str) -> Any:
-    """The entry; a flag of the whole episode becomes one of each step."""
-    value = episode[key]
+def _entries(episode: Mapping[str, Any], key: str, trajectory: int) -> np.ndarray:
+    """[step] or [step, dim]; a flag of the whole episode becomes one of each step."""
+    value, axes = episode[key], 2 if KEYS[key] in WIDE_FIELDS else 1
     if KEYS[key] in FLAG_FIELDS and not isinstance(value, str) and np.ndim(value) == 0:
         steps = next((episode[name] for name in ("rewards", "actions") if name in episode), ())
-        return [value] * (len(steps) if np.ndim(steps) else 0)
-    return value
-
-
-def _entries(value: Any, key: str, trajectory: int) -> np.ndarray:
-    axes = 2 if KEYS[key] in WIDE_FIELDS else 1
+        value = [value] * (len(steps) if np.ndim(steps) else 0)
     try:
         array = as_array(value)
     except ValueError:
@@ -114,28 +107,22 @@ def _entries(value: Any, key: str, trajectory: int) -> np.ndarray:
 
 
 def _common_lengths(ragged: Mapping[str, list[np.ndarray]]) -> np.ndarray:
-    lengths = {key: np.array([len(part) for part in parts]) for key, parts in ragged.items()}
-    reference = "rewards" if "rewards" in lengths else next(iter(lengths), None)
+    reference = "rewards" if "rewards" in ragged else next(iter(ragged), None)
     if reference is None:
         raise ValueError("rewards: missing")
-    expected = lengths[reference]
-    for trajectory in np.flatnonzero(expected == 0):
+    lengths = np.array([len(part) for part in ragged[reference]])
+    for trajectory in np.flatnonzero(lengths == 0):
         raise ValueError(f"{reference}: empty trajectory {trajectory}, there is no step 0")
-    for key, actual in lengths.items():
-        for i in np.flatnonzero(actual != expected):
-            raise ValueError(
-                f"{key}: {actual[i]} steps where {reference} has {expected[i]}, at trajectory {i}, "
-                f"step {min(actual[i], expected[i])}"
-            )
-    return expected
-
-
-def _join(parts: list[np.ndarray], key: str) -> np.ndarray:
-    widths = [part.shape[1:] for part in parts]
-    for i, width in enumerate(widths):
-        if width != widths[0]:
-            raise ValueError(
-                f"{key}: vectors of size {width[0]} at trajectory {i}, step 0, "
-                f"where trajectory 0 has size {widths[0][0]}"
-            )
-    return np.concatenate(parts)
+    for key, parts in ragged.items():
+        for i, (part, steps) in enumerate(zip(parts, lengths, strict=True)):
+            if len(part) != steps:
+                raise ValueError(
+                    f"{key}: {len(part)} steps where {reference} has {steps}, at trajectory {i}, "
+                    f"step {min(len(part), steps)}"
+                )
+            if part.shape != (steps, *parts[0].shape[1:]):
+                raise ValueError(
+                    f"{key}: vectors of size {part.shape[1]} at trajectory {i}, step 0, "
+                    f"where trajectory 0 has size {parts[0].shape[1]}"
+                )
+    return lengths

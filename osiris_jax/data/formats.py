@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ HEAD = 4096
 PIECE = 2**24
 
 Data = dict[str, Any]
-Opened = tuple[list[str], Callable[[Sequence[str], Sequence[str]], Data]]
+Read = Callable[[Sequence[str], Sequence[str]], Data]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +52,13 @@ class Source:
     Attributes:
       kind: the format, one of the values of `EXTENSIONS`.
       names: the columns there are.
+      read: from names of columns, and which of them are ids, to pandas series (text as categories)
+        or arrays of any rank; ids are never read as floats.
     """
 
     kind: str
     names: list[str]
-    _read: Callable[[Sequence[str], Sequence[str]], Data]
-
-    def read(self, wanted: Sequence[str], ids: Sequence[str]) -> Data:
-        """These columns: pandas series (text as categories), or arrays of any rank.
-
-        Those that are ids are never read as floats.
-        """
-        return _guarded(lambda: self._read(wanted, ids), self.kind)
+    read: Read
 
 
 class Refused(ValueError):
@@ -78,30 +74,20 @@ def open_source(path: str | Path) -> Source:
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    kind = _kind(Path(path), head)
-    opener = {"Parquet": _open_parquet, ".npz": _open_npz}.get(kind, _open_csv)
-    return Source(kind, *_guarded(lambda: opener(path), kind))
-
-
-def _kind(path: Path, head: bytes) -> str:
-    name = path.name.lower()
-    said = next((kind for end, kind in EXTENSIONS.items() if name.endswith(end)), None)
-    if said is None:
+    name = Path(path).name.lower()
+    kind = next((kind for end, kind in EXTENSIONS.items() if name.endswith(end)), None)
+    if kind is None:
         raise Refused(f"not a name of a log; expected one that ends in {', '.join(EXTENSIONS)}")
-    content = _content(head)
-    if content != said:
-        raise Refused(f"the name says {said}, the content is {content}")
-    return said
-
-
-def _content(head: bytes) -> str:
     if not head:
         raise Refused("the file is empty")
-    for magic, kind in OWN.items():
-        if head.startswith(magic):
-            return kind
-    _refuse_foreign(head)
-    return "CSV"
+    content = next((kind for magic, kind in OWN.items() if head.startswith(magic)), None)
+    if content is None:
+        _refuse_foreign(head)
+    if (content or "CSV") != kind:
+        raise Refused(f"the name says {kind}, the content is {content or 'CSV'}")
+    opener = {"Parquet": _open_parquet, ".npz": _open_npz}.get(kind, _open_csv)
+    names, read = _guarded(opener, kind)(path)
+    return Source(kind, names, _guarded(read, kind))
 
 
 def _refuse_foreign(head: bytes) -> None:
@@ -114,27 +100,33 @@ def _refuse_foreign(head: bytes) -> None:
         raise Refused("the content is neither Parquet, .npz nor text in UTF-8")
 
 
-def _guarded(read: Callable[[], Any], kind: str) -> Any:
-    try:
-        return read()
-    except (Refused, TooLarge):
-        raise
-    except Exception as error:  # a damaged file fails in many ways
-        what = one_line(error) or type(error).__name__
-        raise ValueError(f"not readable as {kind} ({what})") from None
+def _guarded(read: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    """The function, any failure of which says in one line that the file is not of this kind."""
+
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except (Refused, TooLarge):
+            raise
+        except Exception as error:  # a damaged file fails in many ways
+            what = one_line(error) or type(error).__name__
+            raise ValueError(f"not readable as {kind} ({what})") from None
+
+    return guarded
 
 
 # ------------------------------------------------------------------------- Parquet and CSV
 
 
-def _open_parquet(path: str | Path) -> Opened:
+def _open_parquet(path: str | Path) -> tuple[list[str], Read]:
     import pyarrow.parquet as pq
 
     def read(wanted: Sequence[str], ids: Sequence[str]) -> Data:
         with pq.ParquetFile(path) as file:
             rows = file.metadata.num_rows
             check_fits(8 * rows * len(wanted), f"reading its {rows:,} rows", "split the file")
-            return _arrow_columns(file.read(columns=list(wanted)), wanted, ids)
+            table = file.read(columns=list(wanted))
+            return {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
 
     return pq.read_schema(path).names, read
 
@@ -150,7 +142,7 @@ def _unzipped(path: str | Path) -> bytes:
     return b"".join(parts)
 
 
-def _open_csv(path: str | Path) -> Opened:
+def _open_csv(path: str | Path) -> tuple[list[str], Read]:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -162,7 +154,8 @@ def _open_csv(path: str | Path) -> Opened:
             raise Refused("the compressed file is empty")
         _refuse_foreign(data[:HEAD])
         header = data[:HEAD].split(b"\n")[0]
-    parsing = csv.ParseOptions(delimiter=_delimiter(header), newlines_in_values=True)
+    delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def stream() -> Any:
         return pa.OSFile(str(path)) if data is None else pa.BufferReader(data)
@@ -182,7 +175,7 @@ def _open_csv(path: str | Path) -> Opened:
                 quoted_strings_can_be_null=False,
             ),
         )
-        columns = _arrow_columns(table, wanted, ids)
+        columns = {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
         return columns | {name: _as_integers(columns[name]) for name in ids}
 
     return names, read
@@ -199,14 +192,6 @@ def _as_integers(texts: Any) -> Any:
     return pd.Series(labels.to_numpy(dtype=object).astype(np.int64)[texts.cat.codes.to_numpy()])
 
 
-def _delimiter(header: bytes) -> str:
-    return max(",;\t", key=lambda sign: header.count(sign.encode()))
-
-
-def _arrow_columns(table: pa.Table, wanted: Sequence[str], ids: Sequence[str]) -> Data:
-    return {name: _arrow_column(table.column(name), name, name in ids) for name in wanted}
-
-
 def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -216,7 +201,8 @@ def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
         column = column.cast(kind.value_type)
         kind = column.type
     if is_id and (kinds.is_decimal(kind) or kinds.is_binary(kind)):
-        column = _as_text(column, name)
+        with contextlib.suppress(pa.ArrowInvalid):  # bytes that are not text
+            column = column.cast(pa.string())
         kind = column.type
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
         return column.cast(pa.string()).dictionary_encode().to_pandas()
@@ -238,15 +224,6 @@ def _arrow_column(column: pa.ChunkedArray, name: str, is_id: bool) -> Any:
     raise Refused(f"{name}: a column of {kind}, where numbers or text are expected")
 
 
-def _as_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise Refused(f"{name}: bytes that are not text in UTF-8") from None
-
-
 def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute
@@ -265,18 +242,20 @@ def _vectors(column: pa.ChunkedArray, name: str) -> np.ndarray:
 # -------------------------------------------------------------------------------------- .npz
 
 
-def _open_npz(path: str | Path) -> Opened:
+def _open_npz(path: str | Path) -> tuple[list[str], Read]:
     def read(wanted: Sequence[str], ids: Sequence[str]) -> Data:
         del ids  # arrays have types
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             check_unpacked(archive.zip, wanted)
-            return {name: _numpy_column(_entry(archive, name), name) for name in wanted}
+            return {name: _numpy_column(archive, name) for name in wanted}
 
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         return list(archive.files), read
 
 
-def _entry(archive: Any, name: str) -> np.ndarray:
+def _numpy_column(archive: Any, name: str) -> Any:
+    import pandas as pd
+
     try:
         array = archive[name]
     except ValueError as error:
@@ -287,18 +266,10 @@ def _entry(archive: Any, name: str) -> np.ndarray:
         raise
     if not isinstance(array, np.ndarray):
         raise Refused(f"{name}: not an array")
-    return array
-
-
-def _numpy_column(array: np.ndarray, name: str) -> Any:
-    import pandas as pd
-
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind == "U":
         return pd.Series(pd.Categorical(array)) if array.ndim == 1 else array.astype(object)
-    if array.dtype.kind in "M" and array.ndim == 1:
-        return pd.Series(array)
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub" and not (array.dtype.kind == "M" and array.ndim == 1):
         raise Refused(f"{name}: an array of {array.dtype}, where numbers or text are expected")
     return pd.Series(array) if array.ndim == 1 else array

@@ -36,7 +36,7 @@ WIDE_ALIASES = {
     "propensity pscore b_prob",
     "target_probs": "target_prob target_probs evaluation_prob eval_prob e_prob t_prob pi_e",
 }
-CANONICAL_PREFIX = {field: names.split()[0] for field, names in WIDE_ALIASES.items()}
+WIDE_PREFIX = {field: names.split()[0] for field, names in WIDE_ALIASES.items()}
 COLUMN_FIELDS = (*ALIASES, *WIDE_ALIASES)
 MOST_LISTED = 20
 
@@ -67,12 +67,10 @@ def choose_columns(
     taken = {name for columns in chosen.values() for name in as_tuple(columns)}
     free = [name for name in names if name not in taken]
     for field in COLUMN_FIELDS:
-        if field in skip or field in (given or {}):
-            continue
-        columns = _guess_vector(field, free, say) if field in WIDE_ALIASES else None
-        columns = columns or _guess(field, free, say)
-        if columns:
-            chosen[field] = columns
+        if field not in skip and field not in (given or {}):
+            columns = _guess(field, free, say)
+            if columns is not None:
+                chosen[field] = columns
     for name in {name for columns in chosen.values() for name in as_tuple(columns)}:
         if list(names).count(name) > 1:
             raise ValueError(f"{name}: this column appears twice")
@@ -108,33 +106,27 @@ def _as_told(field: str, columns: Any, names: Sequence[str]) -> str | tuple[str,
     return columns if isinstance(columns, str) else tuple(told)
 
 
-def _guess(field: str, names: Sequence[str], say: Say) -> str | None:
-    if field in names:
+def _guess(field: str, names: Sequence[str], say: Say) -> str | tuple[str, ...] | None:
+    """Numbered columns of a vector before a single one, own names before common ones."""
+    prefixes = WIDE_ALIASES.get(field, "").split()
+    families = {f"{prefix}_*": _numbered(prefix, names) for prefix in prefixes}
+    candidates: list[Any] = [columns for columns in families.values() if columns]
+    called = [family for family, columns in families.items() if columns]
+    if called and called[0] == f"{WIDE_PREFIX[field]}_*":
+        return candidates[0]
+    if not candidates and field in names:
         return field
-    aliases = ALIASES.get(field, "").split()
-    candidates = [name for name in names if _plain(name) == field or _plain(name) in aliases]
-    return _only(field, candidates, candidates, say)
-
-
-def _guess_vector(field: str, names: Sequence[str], say: Say) -> tuple[str, ...] | None:
-    own = CANONICAL_PREFIX[field]
-    families = {prefix: _numbered(prefix, names) for prefix in WIDE_ALIASES[field].split()}
-    families = {prefix: columns for prefix, columns in families.items() if columns}
-    if own in families:
-        return families[own]
-    return _only(field, list(families.values()), [f"{prefix}_*" for prefix in families], say)
-
-
-def _only(field: str, candidates: Sequence[Any], called: Sequence[str], say: Say) -> Any:
+    if not candidates:
+        aliases = (field, *ALIASES.get(field, "").split())
+        candidates = called = [name for name in names if _plain(name) in aliases]
     if len(candidates) > 1:
         raise ValueError(
             f"{field}: it could be any of {listed(called)}; say which by columns, "
             f"as in {{{field!r}: {called[0]!r}}}"
         )
-    if not candidates:
-        return None
-    say(f"{field}: read from {called[0]} (a guess from its name)")
-    return candidates[0]
+    if candidates:
+        say(f"{field}: read from {called[0]} (a guess from its name)")
+    return candidates[0] if candidates else None
 
 
 def _numbered(prefix: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,35 +23,24 @@ _DECIMAL = re.compile(
 )
 
 
-class Ids(NamedTuple):
-    """The ids of one field.
-
-    Attributes:
-      column: [step] ids from 0 on; None where the log has no such field.
-      number: of ids there are.
-      labels: what the log calls them; None where ids are the log's own integers.
-    """
-
-    column: np.ndarray | None
-    number: int
-    labels: Labels | None
-
-
 def read_ids(
     columns: Columns, field: str, given: Any, widths: Mapping[str, int] | None = None
-) -> Ids:
+) -> tuple[Any, int, Labels | None]:
     """The field's ids: text is numbered in sorted order, sparse integers are numbered too.
 
     Args:
-      columns: all of them.
       field: "state" or "action".
       given: the number of ids that the user gives, or None; integers then stay as they are.
       widths: of the policies whose probabilities the log tells, by field.
+
+    Returns:
+      [step] ids from 0 on (None where the log has no such field), how many ids there are, and what
+      the log calls them (None where ids are its own integers).
     """
     if given is not None and not (isinstance(given, int | np.integer) and given > 0):
         raise ValueError(f"num_{field}s: expected a positive integer, got {given!r}")
     if field not in columns.fields:
-        return Ids(None, 0, None)
+        return None, 0, None
     column, names = _numbers_or_names(columns, field)
     number = None if given is None else int(given)
     for policy, width in (widths or {}).items():
@@ -69,7 +58,7 @@ def read_ids(
             raise ValueError(
                 f"num_{field}s: {number} where the log has {len(names)}: {labels.listed(names)}"
             )
-        return Ids(column.astype(np.int32), number or len(names), names)
+        return column.astype(np.int32), number or len(names), names
     if number is None:
         column, names = labels.compacted(column, field)
         number = int(column.max()) + 1
@@ -78,22 +67,26 @@ def read_ids(
     )
     if number > LARGEST_ID + 1:
         raise ValueError(f"num_{field}s: {number} are more than 32-bit ids can number")
-    return Ids(column.astype(np.int32), number, names)
+    return column.astype(np.int32), number, names
 
 
 def _numbers_or_names(columns: Columns, field: str) -> tuple[np.ndarray, Labels | None]:
     """Integers [step], or ids of texts with the texts."""
     column = columns.fields[field]
-    place = _distinct(column) if column.dtype.kind == "O" else {}
-    if not any(isinstance(entry, str) for entry in place):
+    try:
+        entries = {*column} if column.dtype.kind == "O" else set()
+    except TypeError:  # lists and their like, which are no ids
+        entries = set()
+    texts = [str(entry) for entry in entries if isinstance(entry, str)]
+    if not texts:
         return _check_integers(columns, field, column), None
-    if not all(isinstance(entry, str) or _is_missing(entry) for entry in place):
-        return check_numbers(columns, field), None  # which names the text among the numbers
-    code = np.fromiter((place[entry] for entry in column), np.int64, len(column))
-    missing = np.array([not isinstance(entry, str) for entry in place])
-    columns.fail_where(field, missing[code], lambda _: "NaN")
-    of_code, names = labels.numbered(map(str, place))
-    ids = of_code[code]
+    if not all(isinstance(entry, str) or _is_missing(entry) for entry in entries):
+        return check_numbers(columns, field, column), None  # names the text among the numbers
+    if len(texts) < len(entries):
+        columns.fail_where(field, np.array([not isinstance(x, str) for x in column]), "NaN")
+    names = tuple(sorted(texts))
+    place = {name: number for number, name in enumerate(names)}
+    ids = np.fromiter((place[entry] for entry in column), np.int64, len(column))
     values = numbers_of(names)
     odd = np.array([value is None for value in values])
     if odd.all():
@@ -102,17 +95,6 @@ def _numbers_or_names(columns: Columns, field: str) -> tuple[np.ndarray, Labels 
         field, odd[ids], lambda i: f"expected a real number, got {names[ids[i]]!r:.80}"
     )
     return _check_integers(columns, field, np.array(values, object)[ids]), None
-
-
-def _distinct(column: np.ndarray) -> dict[Any, int]:
-    """The different entries, numbered as they come; none where some cannot be told apart."""
-    place: dict[Any, int] = {}
-    try:
-        for entry in column:
-            place.setdefault(entry, len(place))
-    except TypeError:  # lists and their like, which are no ids
-        return {}
-    return place
 
 
 def numbers_of(texts: Sequence[Any]) -> list[int | float | None]:
@@ -152,15 +134,12 @@ def _check_integers(columns: Columns, field: str, column: np.ndarray) -> np.ndar
     if column.dtype.kind == "O" and all(isinstance(entry, numbers.Integral) for entry in column):
         whole = column
     else:
-        whole = check_numbers(columns.with_field(field, column), field)
+        whole = check_numbers(columns, field, column)
     if whole.dtype.kind == "f":
         whole = whole.astype(np.float64)
-        columns.fail_where(field, np.isnan(whole), lambda _: "NaN")
-        columns.fail_where(
-            field,
-            np.isinf(whole) | (whole != np.floor(whole)),
-            lambda i: f"{whole[i]} is not an integer",
-        )
+        columns.fail_where(field, np.isnan(whole), "NaN")
+        broken = np.isinf(whole) | (whole != np.floor(whole))
+        columns.fail_where(field, broken, lambda i: f"{whole[i]} is not an integer")
     columns.fail_where(field, whole < 0, lambda i: f"{whole[i]} is negative")
     largest = LARGEST_FLOAT if whole.dtype.kind == "f" else LARGEST
     columns.fail_where(field, whole > largest, lambda i: f"{whole[i]} is too large an id")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -32,31 +33,43 @@ def concatenate(batches: Sequence[TrajectoryBatch]) -> TrajectoryBatch:
     Example:
       >>> oj.concatenate([oj.read_log("2023.parquet"), oj.read_log("2024.parquet")])
     """
-    batches = _checked(batches)
-    joined = {field: _join(batches, field) for field in ("state", "action")}
+    _check(batches)
+    first = batches[0]
+    state = _join(batches, "state")
+    action = _join(batches, "action")
+    number = sum(len(batch.mask) for batch in batches)
     longest = max(batch.mask.shape[1] for batch in batches)
-    _check_size(batches, longest)
-    moved = [
-        pad_to(_renumbered(batch, {field: of.places[i] for field, of in joined.items()}), longest)
-        for i, batch in enumerate(batches)
-    ]
+    per_cell = sum(x.dtype.itemsize * math.prod(x.shape[2:]) for x in time_fields(first).values())
+    memory.check_fits(
+        number * longest * per_cell,
+        f"batches: {number} trajectories, padded to the longest ({longest} steps),",
+        "cut the longest, or keep the logs apart",
+    )
+    moved = []
+    for i, batch in enumerate(batches):
+        ids = {}
+        for field, places in (("state", state.places), ("action", action.places)):
+            if places is not None:  # padded cells may hold anything
+                real = np.where(np.asarray(batch.mask), np.asarray(getattr(batch, field)), 0)
+                ids[field] = jnp.asarray(places[i][real].astype(np.int32))
+        moved.append(pad_to(batch.replace(**ids), longest))
     arrays = {
         name: jnp.concatenate([getattr(batch, name) for batch in moved])
         for name in time_fields(moved[0])
     }
-    first = batches[0]
     groups, truncated = first.groups, first.truncated
     if groups is not None:
-        groups = {name: _stacked([(b.groups or {})[name] for b in batches]) for name in groups}
+        of_batches: list[Any] = [batch.groups for batch in batches]
+        groups = {name: np.concatenate([of[name] for of in of_batches]) for name in groups}
     if truncated is not None:
-        truncated = _stacked([batch.truncated for batch in batches])
+        truncated = np.concatenate([np.asarray(batch.truncated) for batch in batches])
     fitted = dict.fromkeys(batch.fitted for batch in batches if batch.fitted is not None)
     return TrajectoryBatch(
         **arrays,
-        num_states=joined["state"].number,
-        num_actions=joined["action"].number,
-        state_labels=joined["state"].labels,
-        action_labels=joined["action"].labels,
+        num_states=state.number,
+        num_actions=action.number,
+        state_labels=state.labels,
+        action_labels=action.labels,
         groups=groups,
         truncated=truncated,
         fitted=" ".join(fitted) or None,
@@ -64,11 +77,7 @@ def concatenate(batches: Sequence[TrajectoryBatch]) -> TrajectoryBatch:
     )
 
 
-def _stacked(parts: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([np.asarray(part) for part in parts])
-
-
-def _checked(batches: Any) -> list[TrajectoryBatch]:
+def _check(batches: Any) -> None:
     if not isinstance(batches, Sequence) or not len(batches):
         raise ValueError("batches: expected a list of at least one TrajectoryBatch")
     for number, batch in enumerate(batches):
@@ -77,7 +86,6 @@ def _checked(batches: Any) -> list[TrajectoryBatch]:
         if batch.mask.ndim != 2:
             raise ValueError(f"batches: log {number} has axes {batch.mask.shape}, not [traj, time]")
         _check_like(batches[0], batch, number)
-    return list(batches)
 
 
 def _check_like(first: TrajectoryBatch, batch: TrajectoryBatch, number: int) -> None:
@@ -104,11 +112,11 @@ def _check_like(first: TrajectoryBatch, batch: TrajectoryBatch, number: int) -> 
 
 
 class _Joined(NamedTuple):
-    """How many ids there are together, their labels, and each log's ids among them."""
+    """How many ids there are together, their labels, and each log's ids among them, if others."""
 
     number: int
     labels: Labels | None
-    places: list[np.ndarray | None]
+    places: list[np.ndarray] | None
 
 
 def _join(batches: Sequence[TrajectoryBatch], field: str) -> _Joined:
@@ -116,7 +124,7 @@ def _join(batches: Sequence[TrajectoryBatch], field: str) -> _Joined:
     named: list[Labels | None] = [getattr(batch, f"{field}_labels") for batch in batches]
     same = len({*named}) == 1
     if getattr(batches[0], field) is None or (same and (named[0] is None or len({*sizes}) == 1)):
-        return _Joined(max(sizes), named[0], [None] * len(batches))
+        return _Joined(max(sizes), named[0], None)
     for number, labels in enumerate(named):
         if is_text(labels) != is_text(named[0]):
             raise ValueError(
@@ -142,30 +150,4 @@ def _join(batches: Sequence[TrajectoryBatch], field: str) -> _Joined:
     place = {label: number for number, label in enumerate(together)}
     return _Joined(
         max(len(together), *sizes), labels, [np.array([place[x] for x in one]) for one in own]
-    )
-
-
-def _renumbered(
-    batch: TrajectoryBatch, places_of: Mapping[str, np.ndarray | None]
-) -> TrajectoryBatch:
-    changes = {}
-    for field, places in places_of.items():
-        ids = getattr(batch, field)
-        if places is not None and ids is not None:
-            # padded cells may hold anything
-            real = np.where(np.asarray(batch.mask), np.asarray(ids), 0)
-            changes[field] = jnp.asarray(places[real].astype(np.int32))
-    return batch.replace(**changes)
-
-
-def _check_size(batches: Sequence[TrajectoryBatch], steps: int) -> None:
-    number = sum(len(batch.mask) for batch in batches)
-    per_cell = sum(
-        field.dtype.itemsize * int(np.prod(field.shape[2:]))
-        for field in time_fields(batches[0]).values()
-    )
-    memory.check_fits(
-        number * steps * per_cell,
-        f"batches: {number} trajectories, padded to the longest ({steps} steps),",
-        "cut the longest, or keep the logs apart",
     )

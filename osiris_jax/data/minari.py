@@ -12,8 +12,6 @@ from osiris_jax.data.episodes import from_episodes
 from osiris_jax.data.guess import Say
 from osiris_jax.data.policy_files import with_given_policies
 
-EXTRA = 'needs Minari: pip install "osiris-jax[minari]"'
-
 
 def from_minari(
     dataset: Any,
@@ -56,7 +54,8 @@ def from_minari(
         import minari
         from gymnasium.spaces import Discrete
     except ImportError as error:
-        raise ValueError(f"from_minari {EXTRA} ({error})") from None
+        needed = 'from_minari needs Minari: pip install "osiris-jax[minari]"'
+        raise ValueError(f"{needed} ({error})") from None
     if isinstance(dataset, str):
         dataset = minari.load_dataset(dataset)
     if not isinstance(dataset, minari.MinariDataset):

@@ -69,7 +69,10 @@ class EpsilonGreedy:
 
     def __call__(self, observation: Array) -> Array:
         value = self.q(observation)
-        return epsilon_greedy(jnp.argmax(value, -1), self.epsilon, value.shape[-1], value.dtype)
+        greedy, number = jnp.argmax(value, -1), value.shape[-1]
+        epsilon = jnp.asarray(self.epsilon, value.dtype)
+        is_greedy = greedy[..., None] == jnp.arange(number).reshape((1,) * greedy.ndim + (-1,))
+        return jnp.where(is_greedy, 1 - epsilon + epsilon / number, epsilon / number)
 
     def log_probs(self, observation: Array) -> Array:
         return jnp.log(self(observation))
@@ -149,14 +152,6 @@ def log_probs_of(policy: Any, inputs: Array) -> Array:
     return jnp.log(jnp.asarray(policy(inputs)))
 
 
-def epsilon_greedy(greedy: Array, epsilon, num_actions: int, dtype=None) -> Array:
-    """[..., action] probabilities: 1 - epsilon on the greedy action, the rest spread over all."""
-    epsilon = jnp.asarray(epsilon, dtype)
-    actions = jnp.arange(num_actions).reshape((1,) * greedy.ndim + (-1,))
-    is_greedy = greedy[..., None] == actions
-    return jnp.where(is_greedy, 1 - epsilon + epsilon / num_actions, epsilon / num_actions)
-
-
 def epsilon_greedy_table(greedy: np.ndarray, epsilon, num_actions: int) -> np.ndarray:
     """[state, action] in float64, epsilon being a number or one for each state."""
     rate = np.broadcast_to(np.asarray(epsilon, np.float64), np.shape(greedy))
@@ -167,7 +162,7 @@ def epsilon_greedy_table(greedy: np.ndarray, epsilon, num_actions: int) -> np.nd
     return table
 
 
-def mixture_table(tables: list[np.ndarray], weights: list[float]) -> np.ndarray:
+def mixture_table(tables: list[np.ndarray], weights: Any) -> np.ndarray:
     """[state, action], the weighted mean of tables."""
     return np.tensordot(np.asarray(weights, np.float64), np.stack(tables), axes=1)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.files import read_arrays
-from osiris_jax.core.labels import Labels, is_text, shown
+from osiris_jax.core.labels import is_text, shown
 from osiris_jax.core.options import given
 from osiris_jax.core.text import one_line, printable
 from osiris_jax.data.annotate import annotated
@@ -45,20 +45,16 @@ def load_policy(path: str | Path, *, epsilon: float = 0.0) -> EpsilonGreedy | Ta
         )
         problem = f"{path}: expected a saved network, or a table of probabilities [state, action] "
         raise ValueError(one_line(f"{problem}called `table`; there is {contents or 'nothing'}"))
-    labels = {
-        name: _labels(array, table.shape[axis], f"{printable(path)}: {name}")
-        for axis, name in enumerate(("states", "actions"))
-        if (array := named.get(name)) is not None
-    }
+    labels = {}
+    for name, array in named.items():
+        number = table.shape[("states", "actions").index(name)]
+        if array.shape != (number,):
+            problem = f"shape {array.shape}, where the table has {number}"
+            raise ValueError(f"{printable(path)}: {name}: {problem}")
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8", "backslashreplace")
+        labels[name] = read_labels(array.tolist(), f"{printable(path)}: {name}")
     return Tabular(table, **labels)
-
-
-def _labels(array: np.ndarray, number: int, name: str) -> Labels:
-    if array.shape != (number,):
-        raise ValueError(f"{name}: shape {array.shape}, where the table has {number}")
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "backslashreplace")
-    return read_labels(array.tolist(), name)
 
 
 def is_network(policy: Any) -> bool:
@@ -83,25 +79,18 @@ def with_given_policies(
     Without a behaviour policy and without logged probabilities the ratios stay unknown, and
     `say` is told.
     """
-    if target is None:
-        if behavior is not None:
-            raise ValueError("behavior: a ratio needs a target policy too; give target")
-        policy = None
-    else:
+    if target is None and behavior is not None:
+        raise ValueError("behavior: a ratio needs a target policy too; give target")
+    if target is not None:
         policy = _opened(batch, target, epsilons[0], "target", say)
         maker = _opened(batch, behavior, epsilons[1], "behavior", say)
         batch = annotated(batch, target=policy, behavior=maker, ratios=False)
     if batch.log_ratio is None:
-        told = (policy, batch.target_probs, batch.target_log_prob)
-        lacking = "target" if all(one is None for one in told) else "behavior"
-        say(_LACKING[lacking])
+        if target is None and batch.target_probs is None and batch.target_log_prob is None:
+            say("target: the log says nothing of the policy to evaluate; give it by with_policies")
+        else:
+            say("behavior: the log has no probabilities of its own actions; fit_behavior fits them")
     return batch
-
-
-_LACKING = {
-    "target": "target: the log says nothing of the policy to evaluate; give it by with_policies",
-    "behavior": "behavior: the log has no probabilities of its own actions; fit_behavior fits them",
-}
 
 
 def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say: Say) -> Any:
@@ -125,7 +114,7 @@ def _opened(batch: TrajectoryBatch, policy: Any, epsilon: float, name: str, say:
             f"an observation has {batch.observation.shape[-1]}"
         )
     order = ""
-    if batch.action_labels is not None and is_text(batch.action_labels):
+    if is_text(batch.action_labels):
         order = f", its outputs taken to be in the order of ids: {shown(batch.action_labels)}"
     say(f"{name}: {policy}, a Q-network, epsilon-greedy with epsilon {epsilon:g}{order}")
     return opened

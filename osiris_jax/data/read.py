@@ -15,11 +15,11 @@ from osiris_jax.core.options import EPSILON
 from osiris_jax.core.text import one_line
 from osiris_jax.data.arrays import from_arrays
 from osiris_jax.data.build import read_flag
-from osiris_jax.data.columns import FLAG_FIELDS, INTEGER_FIELDS, WIDE_FIELDS
+from osiris_jax.data.columns import FLAG_FIELDS, INTEGER_FIELDS
 from osiris_jax.data.formats import MISSING, Source, open_source
 from osiris_jax.data.guess import Say, as_tuple, choose_columns, listed
 from osiris_jax.data.policy_files import refuse_idle_epsilons, with_given_policies
-from osiris_jax.data.table import numbers, rows_to_batch
+from osiris_jax.data.table import numbers, one_column, read_fields, rows_to_batch
 
 PADDED_ONLY = ("mask", "lengths")
 
@@ -105,19 +105,14 @@ def load_log(
             say(notes[-1])
 
     sizes = {"num_states": num_states, "num_actions": num_actions, "dtype": dtype}
-    skip = _replaced_by(target, behavior)
+    skip = ["log_ratio", "target_prob", "target_probs"] if target is not None else []
+    skip += ["behavior_prob", "behavior_probs"] if behavior is not None else []
     try:
         log = _load(open_source(path), columns, skip, note, bucket=bucket, **sizes)
     except ValueError as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
     batch = with_given_policies(log.batch, target, behavior, epsilons, note)
     return dataclasses.replace(log, batch=batch, notes=tuple(notes))
-
-
-def _replaced_by(target: Any, behavior: Any) -> list[str]:
-    """The fields that are not read, for the policies given say them."""
-    skip = ["log_ratio", "target_prob", "target_probs"] if target is not None else []
-    return skip + (["behavior_prob", "behavior_probs"] if behavior is not None else [])
 
 
 def _load(
@@ -130,15 +125,26 @@ def _load(
     **sizes: Any,
 ) -> Log:
     """The log as the file has it; what is guessed is noted elsewhere."""
-    chosen = choose_columns(source.names, columns, note, skip)
+    chosen: dict[str, Any] = choose_columns(source.names, columns, note, skip)
     if source.kind != ".npz":
         chosen = _by_row(chosen)
     _require(source, chosen, "reward")
     ids = [n for field in ("episode", *INTEGER_FIELDS) for n in as_tuple(chosen.get(field, ()))]
     data = source.read([name for of in chosen.values() for name in as_tuple(of)], ids)
-    chosen = _without_odd_flags(chosen, columns or {}, data, note)
-    if source.kind == ".npz" and np.ndim(data[as_tuple(chosen["reward"])[0]]) == 2:
-        batch, episodes = from_arrays(**_padded(chosen, data), **sizes), ()
+    for field in FLAG_FIELDS:  # what was taken for flags by its name alone may be something else
+        of = chosen.get(field, field)
+        if of != field and field not in (columns or {}):
+            values = np.unique(np.asarray(data[of]).astype(str))
+            if not all(read_flag(value) is not None or value in MISSING for value in values):
+                note(f"{field}: {of} holds other things than true and false, and is not read")
+                del chosen[field]
+    if source.kind == ".npz" and np.ndim(data[chosen["reward"]]) == 2:
+        arrays = {
+            field: np.asarray(data[of])
+            for field, of in chosen.items()
+            if isinstance(of, str) and field not in ("episode", "step")
+        }
+        batch, episodes = from_arrays(**arrays, **sizes), ()
     else:
         chosen = _by_row(chosen)
         batch, episodes = _long(source, chosen, data, sizes | {"bucket": bucket}, note)
@@ -158,31 +164,22 @@ def _require(source: Source, chosen: Mapping[str, Any], field: str) -> None:
         )
 
 
-def _padded(chosen: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays of `from_arrays`."""
-    return {
-        field: np.asarray(data[of])
-        for field, of in chosen.items()
-        if isinstance(of, str) and field not in ("episode", "step")
-    }
-
-
 def _long(
     source: Source, chosen: Mapping[str, Any], data: Mapping[str, Any], options: dict, note: Say
 ) -> tuple[TrajectoryBatch, Any]:
     """The batch and its episodes' names, from one entry per row in every column."""
     _require(source, chosen, "episode")
     _require(source, chosen, "action")
-    _check_lengths(chosen, data)
-    fields: dict[str, np.ndarray] = {}
-    for field, of in chosen.items():
-        if field in WIDE_FIELDS:
-            fields[field] = _matrix(data, of)
-        elif field not in ("episode", "step"):
-            is_number = field not in (*INTEGER_FIELDS, *FLAG_FIELDS)
-            fields[field] = numbers(_column(data, of), parse=is_number)
-    episode = _column(data, chosen["episode"])
-    if len(episode) and episode.is_unique and len(episode) > 1:
+    reward = data[chosen["reward"]]
+    if np.ndim(reward) == 0:
+        raise ValueError(f"{chosen['reward']}: a single number, where one per row is expected")
+    for name, column in data.items():
+        if np.ndim(column) == 0 or len(column) != len(reward):
+            size = f"{len(column)} rows" if np.ndim(column) else "no rows"
+            raise ValueError(f"{name}: {size} where {chosen['reward']} has {len(reward)}")
+    fields = read_fields(data, chosen, parse=True)
+    episode = one_column(data, chosen["episode"])
+    if episode.is_unique and len(episode) > 1:
         note(f"episode: every value of {chosen['episode']} is different, so each episode is a step")
     step = _step(episode, data, chosen, note)
     return rows_to_batch(
@@ -200,21 +197,6 @@ def _labels(batch: TrajectoryBatch, note: Say) -> dict[str, tuple[Any, ...]]:
     return renamed
 
 
-def _without_odd_flags(
-    chosen: dict[str, Any], told: Mapping[str, Any], data: Mapping[str, Any], note: Say
-) -> dict[str, Any]:
-    """Without a column that was taken for flags by its name alone, and holds something else."""
-    for field in FLAG_FIELDS:
-        of = chosen.get(field)
-        if of in (None, field) or field in told:
-            continue
-        values = np.unique(np.asarray(data[of]).astype(str))
-        if not all(read_flag(value) is not None or value in MISSING for value in values):
-            note(f"{field}: {of} holds other things than true and false, and is not read")
-            chosen = {name: column for name, column in chosen.items() if name != field}
-    return chosen
-
-
 def _called(field: str, chosen: Mapping[str, Any]) -> str:
     of = chosen.get(field, field)
     if not isinstance(of, str):
@@ -222,45 +204,18 @@ def _called(field: str, chosen: Mapping[str, Any]) -> str:
     return field if of == field else f"{field} ({of})"
 
 
-def _column(data: Mapping[str, Any], name: str) -> Any:
-    if np.ndim(data[name]) != 1:
-        raise ValueError(f"{name}: expected one value per row, got shape {np.shape(data[name])}")
-    return data[name]
-
-
-def _check_lengths(chosen: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    reward = data[chosen["reward"]]
-    if np.ndim(reward) == 0:
-        raise ValueError(f"{chosen['reward']}: a single number, where one per row is expected")
-    rows = len(reward)
-    for name, column in data.items():
-        if np.ndim(column) == 0 or len(column) != rows:
-            size = f"{len(column)} rows" if np.ndim(column) else "no rows"
-            raise ValueError(f"{name}: {size} where {chosen['reward']} has {rows}")
-
-
-def _matrix(data: Mapping[str, Any], of: str | tuple[str, ...]) -> np.ndarray:
-    """[row, dim], of one column of vectors or of several columns."""
-    if isinstance(of, str) and np.ndim(data[of]) > 1:
-        if np.ndim(data[of]) != 2:
-            raise ValueError(f"{of}: expected a vector per row, got shape {np.shape(data[of])}")
-        return np.asarray(data[of])
-    return np.stack([numbers(_column(data, name), parse=True) for name in as_tuple(of)], axis=1)
-
-
 def _step(episode: Any, data: Mapping[str, Any], chosen: Mapping[str, Any], note: Say) -> Any:
     """The step of every row: as logged, by time, or in the order of the rows."""
     import pandas as pd
 
     if "step" in chosen:
-        step = _column(data, chosen["step"])
+        step = one_column(data, chosen["step"])
         if step.dtype.kind != "M":
             return pd.Series(numbers(step, parse=True))
         for row in np.flatnonzero(step.isna()):
             raise ValueError(f"{_called('step', chosen)}: missing at row {row}")
         note(f"step: the order of the times in {chosen['step']} within each episode")
-        rank = step.groupby(episode.to_numpy(), sort=False).rank(method="dense")
-        return rank - 1
+        return step.groupby(episode.to_numpy(), sort=False).rank(method="dense") - 1
     code = pd.factorize(episode)[0]
     changes = int(np.count_nonzero(np.diff(code))) + 1
     if changes > len(np.unique(code)):
@@ -269,5 +224,4 @@ def _step(episode: Any, data: Mapping[str, Any], chosen: Mapping[str, Any], note
             "order says nothing; add a step column or say which by columns"
         )
     note("step: no such column; the rows of an episode are taken to be in order")
-    rows = pd.Series(np.arange(len(code)))
-    return rows - rows.groupby(code).transform("min")
+    return pd.Series(code).groupby(code).cumcount()

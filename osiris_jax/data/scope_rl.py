@@ -12,6 +12,11 @@ from osiris_jax.data.arrays import from_arrays
 from osiris_jax.data.guess import Say
 
 NEEDED = ("n_trajectories", "step_per_trajectory", "action_type", "state", "action", "reward")
+THEIR_NAMES = {
+    "behavior_prob": "pscore",
+    "target_probs": "evaluation_policy_action_dist",
+    "observation": "state",
+}
 
 
 def from_scope_rl(
@@ -43,7 +48,8 @@ def from_scope_rl(
       >>> oj.from_scope_rl(logged_dataset, input_dict, policy="ddqn", say=print)
     """
     say = say or (lambda line: None)
-    shape = _check_log(logged_dataset)
+    _check_log(logged_dataset)
+    shape = tuple(_count(logged_dataset[name], name) for name in NEEDED[:2])
     size = shape[0] * shape[1]
     fields: dict[str, Any] = {
         name: _entry(logged_dataset, name, size) for name in ("action", "reward")
@@ -58,30 +64,20 @@ def from_scope_rl(
         target = _target(input_dict, policy, say)
         fields["target_probs"] = _entry(target, "evaluation_policy_action_dist", size)
     lengths = _lengths(logged_dataset, shape, say)
+    actions = logged_dataset.get("n_actions")
     try:
         return from_arrays(
             **{name: column.reshape(*shape, *column.shape[1:]) for name, column in fields.items()},
             lengths=lengths,
-            num_actions=_count(logged_dataset.get("n_actions"), "n_actions"),
+            num_actions=None if actions is None else _count(actions, "n_actions"),
             dtype=dtype,
         )
     except ValueError as error:
-        raise ValueError(_in_their_words(str(error))) from None
+        field, colon, problem = str(error).partition(":")
+        raise ValueError(f"{THEIR_NAMES.get(field, field)}{colon}{problem}") from None
 
 
-THEIR_NAMES = {
-    "behavior_prob:": "pscore:",
-    "target_probs:": "evaluation_policy_action_dist:",
-    "observation:": "state:",
-}
-
-
-def _in_their_words(message: str) -> str:
-    own = message.split(" ", 1)[0]
-    return message.replace(own, THEIR_NAMES.get(own, own), 1)
-
-
-def _check_log(log: Any) -> tuple[int, int]:
+def _check_log(log: Any) -> None:
     if not isinstance(log, Mapping):
         raise ValueError(
             f"logged_dataset: expected a dictionary, got a {type(log).__name__}; "
@@ -94,13 +90,9 @@ def _check_log(log: Any) -> tuple[int, int]:
         raise ValueError(
             f"action_type: only discrete actions are handled, got {log['action_type']}"
         )
-    shape = tuple(_count(log[name], name) for name in NEEDED[:2])
-    return shape[0] or 0, shape[1] or 0
 
 
-def _count(value: Any, name: str) -> int | None:
-    if value is None:
-        return None
+def _count(value: Any, name: str) -> int:
     if not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name}: expected a positive integer, got {value!r}")
     return int(value)
@@ -135,7 +127,7 @@ def _target(input_dict: Any, policy: str | None, say: Say) -> Mapping[str, Any]:
     return entries
 
 
-def _lengths(log: Mapping[str, Any], shape: tuple[int, int], say: Say) -> np.ndarray:
+def _lengths(log: Mapping[str, Any], shape: tuple[int, ...], say: Say) -> np.ndarray:
     if log.get("done") is None:
         return np.full(shape[0], shape[1])
     done = _entry(log, "done", shape[0] * shape[1]).astype(bool).reshape(shape)

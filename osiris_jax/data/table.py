@@ -15,17 +15,14 @@ from osiris_jax.data.columns import (
     FLAG_FIELDS,
     FLOAT_FIELDS,
     INTEGER_FIELDS,
+    WIDE_FIELDS,
     Columns,
-    Place,
     check_numbers,
 )
-from osiris_jax.data.guess import listed
+from osiris_jax.data.guess import WIDE_PREFIX, as_tuple, listed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-WIDE_PREFIX = {"observation": "obs", "behavior_probs": "behavior_prob"}
-WIDE_PREFIX |= {"target_probs": "target_prob"}
 
 
 def from_dataframe(
@@ -55,19 +52,14 @@ def from_dataframe(
       >>> oj.from_dataframe(pd.read_csv("log.csv"))
     """
     _check_table(table)
-    fields = {
-        field: numbers(table[field])
-        for field in (*INTEGER_FIELDS, *FLOAT_FIELDS, *FLAG_FIELDS)
-        if field in table.columns
-    }
-    for field, prefix in WIDE_PREFIX.items():
-        names = _wide_names(table, prefix)
-        if names:
-            fields[field] = np.stack([numbers(table[name]) for name in names], axis=1)
+    narrow = (*INTEGER_FIELDS, *FLOAT_FIELDS, *FLAG_FIELDS)
+    chosen: dict[str, Any] = {field: field for field in narrow if field in table.columns}
+    wide = {field: _wide_names(table, prefix) for field, prefix in WIDE_PREFIX.items()}
+    chosen |= {field: names for field, names in wide.items() if names}
     batch, _ = rows_to_batch(
         table["episode"],
         table["step"],
-        fields,
+        read_fields(table, chosen, parse=False),
         name=lambda field: f"{WIDE_PREFIX[field]}_*" if field in WIDE_PREFIX else field,
         num_states=num_states,
         num_actions=num_actions,
@@ -96,6 +88,35 @@ def _check_table(table: Any) -> None:
         raise ValueError(f"{printable(twice)}: this column appears twice")
 
 
+def read_fields(
+    data: Mapping[str, Any] | pd.DataFrame, chosen: Mapping[str, Any], *, parse: bool
+) -> dict[str, np.ndarray]:
+    """[row] or [row, width] by field but `episode` and `step`, from the columns chosen for each.
+
+    Where texts are parsed they may be numbers, except those of ids and flags.
+    """
+    fields = {}
+    for field, of in chosen.items():
+        if field in WIDE_FIELDS and isinstance(of, str) and np.ndim(data[of]) > 1:
+            if np.ndim(data[of]) != 2:
+                raise ValueError(f"{of}: expected a vector per row, got shape {np.shape(data[of])}")
+            fields[field] = np.asarray(data[of])
+        elif field in WIDE_FIELDS:
+            parts = [numbers(one_column(data, name), parse=parse) for name in as_tuple(of)]
+            fields[field] = np.stack(parts, axis=1)
+        elif field not in ("episode", "step"):
+            is_number = field not in (*INTEGER_FIELDS, *FLAG_FIELDS)
+            fields[field] = numbers(one_column(data, of), parse=parse and is_number)
+    return fields
+
+
+def one_column(data: Mapping[str, Any] | pd.DataFrame, name: str) -> Any:
+    """The column of this name, a vector."""
+    if np.ndim(data[name]) != 1:
+        raise ValueError(f"{name}: expected one value per row, got shape {np.shape(data[name])}")
+    return data[name]
+
+
 def rows_to_batch(
     episode: Any,
     step: Any,
@@ -106,12 +127,7 @@ def rows_to_batch(
 ) -> tuple[TrajectoryBatch, Any]:
     """A batch from columns with one entry per row, and the label of each trajectory.
 
-    Args:
-      episode: label of each row's episode.
-      step: its step.
-      fields: [row] or [row, width] by field.
-      name: what errors call a field, `episode` and `step` included.
-      **options: of `to_batch`.
+    Errors call a field by `name`, `episode` and `step` included; the options are `to_batch`'s.
     """
     import pandas as pd
 
@@ -125,7 +141,14 @@ def rows_to_batch(
         ) from None
     for row in np.flatnonzero(trajectory < 0):
         raise ValueError(f"{name('episode')}: missing at row {row} (step {step.iloc[row]})")
-    _check_floats(episode, name("episode"))
+    if getattr(episode.dtype, "kind", "") == "f":
+        # above 2^53 floats skip integers: two episodes may have become one before we see them
+        values = episode.to_numpy(np.float64, na_value=np.nan)
+        for row in np.flatnonzero(np.abs(values) >= 2**53):
+            raise ValueError(
+                f"{name('episode')}: {episode.iloc[row]} at row {row} is a float, which cannot "
+                "tell large ids apart; keep ids as whole numbers or text"
+            )
 
     def label_of(number: int) -> str:
         label = episodes[number]
@@ -145,17 +168,6 @@ def rows_to_batch(
     return to_batch(columns, **options), pd.Index(episodes)
 
 
-def _check_floats(episode: Any, name: str) -> None:
-    """Above 2^53 floats skip integers: two episodes may have become one before we see them."""
-    if getattr(episode.dtype, "kind", "") != "f":
-        return
-    for row in np.flatnonzero(np.abs(episode.to_numpy(np.float64, na_value=np.nan)) >= 2**53):
-        raise ValueError(
-            f"{name}: {episode.iloc[row]} at row {row} is a float, which cannot tell large ids "
-            "apart; keep ids as whole numbers or text"
-        )
-
-
 def numbers(series: Any, *, parse: bool = False) -> np.ndarray:
     """The column as NumPy numbers, pandas' missing values as NaN; text stays text.
 
@@ -164,8 +176,11 @@ def numbers(series: Any, *, parse: bool = False) -> np.ndarray:
     """
     import pandas as pd
 
-    categories = getattr(series.dtype, "categories", None)
-    if categories is not None and (parse or _exact(categories)):
+    is_coded = isinstance(series.dtype, pd.CategoricalDtype)
+    categories = series.cat.categories if is_coded else pd.Index([])
+    kind = categories.dtype.kind
+    whole = kind in "iu" and categories.to_numpy().max(initial=0) < 2**53
+    if is_coded and (parse or whole or kind == "f"):
         # by code: one entry after another would take a second for a million
         values = np.asarray(pd.to_numeric(categories, errors="coerce"), np.float64)
         codes = series.cat.codes.to_numpy()
@@ -182,16 +197,9 @@ def numbers(series: Any, *, parse: bool = False) -> np.ndarray:
     return series.to_numpy(dtype=object)
 
 
-def _exact(categories: Any) -> bool:
-    """Whether the categories are numbers that floats can tell apart."""
-    if categories.dtype.kind in "iu":
-        return not len(categories) or categories.max() < 2**53
-    return categories.dtype.kind == "f"
-
-
-def _steps(series: Any, place: Place, name: Callable[[str], str]) -> np.ndarray:
-    columns = Columns({"step": numbers(series)}, np.array([len(series)]), name, place)
-    step = check_numbers(columns, "step")
+def _steps(series: Any, place: Callable[[int], str], name: Callable[[str], str]) -> np.ndarray:
+    columns = Columns({}, np.array([len(series)]), name, place)
+    step = check_numbers(columns, "step", numbers(series))
     if step.dtype.kind == "f":
         whole = (np.abs(step) < 2**53) & (step == np.floor(step))
         columns.fail_where("step", ~whole, lambda row: f"{step[row]} is not an integer")
@@ -199,10 +207,10 @@ def _steps(series: Any, place: Place, name: Callable[[str], str]) -> np.ndarray:
 
 
 def _check_steps(columns: Columns, trajectory: np.ndarray, step: np.ndarray) -> None:
-    columns.fail_where("step", step < 0, lambda _: "negative")
+    columns.fail_where("step", step < 0, "negative")
     same = np.append(False, trajectory[1:] == trajectory[:-1])
     jump = np.append(0, np.diff(step))
-    columns.fail_where("step", same & (jump == 0), lambda _: "duplicate step")
+    columns.fail_where("step", same & (jump == 0), "duplicate step")
     columns.fail_where("step", same & (jump > 1), lambda i: f"gap after step {step[i - 1]}")
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from osiris_jax.core.compilations import FOLDER_VARIABLE, forget_oldest, keep_compilations
 
+WITHOUT_JAX = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
 STUDY = ("study", "--world", "waiting-room", "--trials", "2", "--sizes", "4", "--estimators", "is")
 
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
     """An environment in which the user has said nothing about JAX's cache."""
-    without = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
-    monkeypatch.setattr(os, "environ", without | {"OSIRIS_JAX_CACHE": str(tmp_path / "cache")})
+    monkeypatch.setattr(os, "environ", WITHOUT_JAX | {"OSIRIS_JAX_CACHE": str(tmp_path / "cache")})
     monkeypatch.delitem(sys.modules, "jax")  # as in a process that has not imported it yet
     return os.environ
 
@@ -90,8 +90,8 @@ def test_the_library_configures_nothing():
         "import osiris_jax as oj, jax; [getattr(oj, name) for name in oj.__all__]\n"
         "import osiris_jax.cli, os; print(jax.config.jax_compilation_cache_dir)"
     )
-    given = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=given)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=WITHOUT_JAX)
     assert done.stdout.split() == ["None"], done.stderr
 
 
@@ -107,8 +107,7 @@ def test_the_switch_in_python(begun, given, tmp_path):
         "import jax; jax.jit(lambda x: jax.numpy.sin(x) + 2)(1.0)\n"
     )
     wanted = tmp_path / ("mine" if given else "cache/compilations")
-    alone = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
-    alone["OSIRIS_JAX_CACHE"] = str(tmp_path / "cache")
+    alone = WITHOUT_JAX | {"OSIRIS_JAX_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-c", code, *([str(wanted)] if given else [])]
     done = subprocess.run(command, capture_output=True, text=True, env=alone)
     assert done.stdout.split() == [str(wanted)], done.stderr

@@ -127,7 +127,7 @@ def changed(table, row, entries):
 
 
 POLICY_ERRORS = [
-    ("zero", "behavior", changed(BEHAVIOR, 1, [0.5, 0, 0.5]), "0 for the .* trajectory 0, step 1"),
+    ("zero", "behavior", changed(BEHAVIOR, 1, [0.5, 0, 0.5]), "0 for the .* trajectory 0, step 1$"),
     ("sum", "target", changed(TARGET, 2, [0.5, 0.6, 0]), "sum to 1.1 at trajectory 0, step 2"),
     ("NaN", "target", changed(TARGET, 2, [np.nan, 0, 1]), "NaN at trajectory 0, step 2"),
     ("negative", "behavior", changed(BEHAVIOR, 1, [-0.1, 0.6, 0.5]), "-0.1 is not .*ory 0, step 1"),

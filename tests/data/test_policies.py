@@ -332,11 +332,6 @@ def test_ratios_are_minus_infinity_where_the_target_forbids():
     assert np.isneginf(filled.log_ratio).sum() == 1
 
 
-def test_what_the_behaviour_forbids_is_named():
-    with pytest.raises(ValueError, match=r"^behavior: 0 .* at trajectory 0, step 1$"):
-        oj.with_policies(log(), target=Tabular(OTHER), behavior=Tabular(TABLE))
-
-
 def test_each_policy_reads_what_it_says():
     """A table is looked up by state though the log has observations; the other reads those."""
     filled = oj.with_policies(

@@ -12,7 +12,6 @@ from test_from_dataframe import table_of
 from test_from_episodes import assert_same, good
 
 import osiris_jax as oj
-from osiris_jax.data import load_policy
 from osiris_jax.data.policies import EpsilonGreedy
 from osiris_jax.models.networks import QNetwork, save_network
 
@@ -304,8 +303,3 @@ def test_a_bad_policy_is_named(case, tmp_path):
             written(bare(), tmp_path), **{"target": str(tmp_path / "policy.npz"), **options}
         )
     assert "\n" not in str(caught.value)
-
-
-def test_load_policy_says_what_it_is(tmp_path):
-    np.savez(tmp_path / "p.npz", TABLE)
-    np.testing.assert_array_equal(load_policy(tmp_path / "p.npz").table, TABLE)

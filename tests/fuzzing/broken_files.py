@@ -170,15 +170,9 @@ PARQUET = {
     "fractions as states": arrow_column("state", lambda n: [Decimal("0.5")] * n),
     "dates as rewards": arrow_column("reward", lambda n: [pd.Timestamp("2024-02-29")] * n),
     "text as rewards": arrow_column("reward", lambda n: ["one"] * n),
-    "ragged vectors": lambda t: {
-        **t,
-        "observation": pa.array([[1.0]] * (len(t["reward"]) - 1) + [[]]),
-    },
-    "vectors with a hole": lambda t: {
-        **t,
-        "observation": pa.array([[1.0, None]] * len(t["reward"])),
-    },
-    "vectors of text": lambda t: {**t, "observation": pa.array([["a"]] * len(t["reward"]))},
+    "ragged vectors": arrow_column("observation", lambda n: [[1.0]] * (n - 1) + [[]]),
+    "vectors with a hole": arrow_column("observation", lambda n: [[1.0, None]] * n),
+    "vectors of text": arrow_column("observation", lambda n: [["a"]] * n),
     "no columns": lambda t: {},
     "no rows": lambda t: {name: column[:0] for name, column in t.items()},
     "no reward": lambda t: {k: v for k, v in t.items() if k != "reward"},

@@ -77,8 +77,6 @@ def bad_policy(rng, folder):
     what = pick(rng, POLICIES)
     policy, which = POLICIES[what](truth), pick(rng, ["target", "behavior"])
     given = {"target": truth.target, "behavior": truth.behavior} | {which: policy}
-    if which == "behavior" and policy is None:
-        which = "behavior"
 
     def call():
         return oj.with_policies(oj.from_episodes(episodes_of(truth, "none")), **given)

@@ -11,6 +11,14 @@ from fuzzing.faults import HUGE, NAN, put
 from fuzzing.forms import ANYTHING, EITHER, REFUSAL, Case, arrays_of, pick, table_of
 from fuzzing.truth import draw
 
+
+def of_length(truth, steps):
+    """The log with so many steps in every episode."""
+    fields = ("states", "actions", "rewards")
+    resized = {name: [np.resize(x, steps) for x in getattr(truth, name)] for name in fields}
+    return dataclasses.replace(truth, **resized)
+
+
 # -------------------------------------------------------------------------------- tables
 
 
@@ -23,45 +31,35 @@ def one_row(column, value):
 
 TABLES = {
     **{
-        f"no {name}": (lambda t, name=name: t.drop(columns=name), name, REFUSAL)
+        f"no {name}": (lambda t, name=name: t.drop(columns=name), name)
         for name in ("episode", "step", "state", "action", "reward")
     },
-    "an empty table": (lambda t: t[:0], "episode", REFUSAL),
-    "no columns": (lambda t: t[[]], "episode", REFUSAL),
-    "a column twice": (lambda t: pd.concat([t, t[["reward"]]], axis=1), "reward", REFUSAL),
-    "two columns of escapes": (lambda t: t.set_axis(["\x1b[2J"] * t.shape[1], axis=1), "", REFUSAL),
+    "an empty table": (lambda t: t[:0], "episode"),
+    "no columns": (lambda t: t[[]], "episode"),
+    "a column twice": (lambda t: pd.concat([t, t[["reward"]]], axis=1), "reward"),
+    "two columns of escapes": (lambda t: t.set_axis(["\x1b[2J"] * t.shape[1], axis=1), ""),
     "two levels of columns": (
         lambda t: t.set_axis(pd.MultiIndex.from_product([["a"], t.columns]), axis=1),
         "",
-        REFUSAL,
     ),
     "levels that repeat": (
         lambda t: t.set_axis(pd.MultiIndex.from_arrays([t.columns, t.columns]), axis=1),
         "",
-        REFUSAL,
     ),
-    "numbers as columns": (lambda t: t.set_axis(range(t.shape[1]), axis=1), "episode", REFUSAL),
-    "a dict": (lambda t: t.to_dict("list"), "table", REFUSAL),
-    "a Series": (lambda t: t["reward"], "table", REFUSAL),
-    "an array": (lambda t: t.to_numpy(), "table", REFUSAL),
-    "None": (lambda t: None, "table", REFUSAL),
-    "records": (lambda t: t.to_dict("records"), "table", REFUSAL),
-    "a duplicate step": (
-        lambda t: t.assign(step=t["step"].where(t["step"] != 1, 0)),
-        "step",
-        REFUSAL,
-    ),
-    "a gap": (lambda t: t.assign(step=t["step"].where(t["step"] != 2, 17)), "step", REFUSAL),
-    "negative steps": (lambda t: t.assign(step=t["step"] - 1), "step", REFUSAL),
-    "half steps": (lambda t: t.assign(step=t["step"] / 2), "step", REFUSAL),
-    "steps beyond floats": (
-        lambda t: t.assign(step=t["step"].astype(float) + 2**60),
-        "step",
-        REFUSAL,
-    ),
-    "a step of NaN": (one_row("step", NAN), "step", REFUSAL),
-    "a step of text": (one_row("step", "x"), "step", REFUSAL),
-    "a step of 2**70": (one_row("step", HUGE), "step", REFUSAL),
+    "numbers as columns": (lambda t: t.set_axis(range(t.shape[1]), axis=1), "episode"),
+    "a dict": (lambda t: t.to_dict("list"), "table"),
+    "a Series": (lambda t: t["reward"], "table"),
+    "an array": (lambda t: t.to_numpy(), "table"),
+    "None": (lambda t: None, "table"),
+    "records": (lambda t: t.to_dict("records"), "table"),
+    "a duplicate step": (lambda t: t.assign(step=t["step"].where(t["step"] != 1, 0)), "step"),
+    "a gap": (lambda t: t.assign(step=t["step"].where(t["step"] != 2, 17)), "step"),
+    "negative steps": (lambda t: t.assign(step=t["step"] - 1), "step"),
+    "half steps": (lambda t: t.assign(step=t["step"] / 2), "step"),
+    "steps beyond floats": (lambda t: t.assign(step=t["step"].astype(float) + 2**60), "step"),
+    "a step of NaN": (one_row("step", NAN), "step"),
+    "a step of text": (one_row("step", "x"), "step"),
+    "a step of 2**70": (one_row("step", HUGE), "step"),
     "steps of times": (
         lambda t: t.assign(step=pd.to_datetime(t["step"], unit="s")),
         "step",
@@ -72,44 +70,35 @@ TABLES = {
         "step",
         EITHER,
     ),
-    "an episode of None": (one_row("episode", None), "episode", REFUSAL),
-    "an episode of NaN": (one_row("episode", NAN), "episode", REFUSAL),
-    "an episode that is a list": (one_row("episode", [1]), "episode", REFUSAL),
-    "an episode that is a dict": (one_row("episode", {}), "episode", REFUSAL),
-    "rewards of times": (lambda t: t.assign(reward=pd.Timestamp("2024-02-29")), "reward", REFUSAL),
+    "an episode of None": (one_row("episode", None), "episode"),
+    "an episode of NaN": (one_row("episode", NAN), "episode"),
+    "an episode that is a list": (one_row("episode", [1]), "episode"),
+    "an episode that is a dict": (one_row("episode", {}), "episode"),
+    "rewards of times": (lambda t: t.assign(reward=pd.Timestamp("2024-02-29")), "reward"),
     "rewards with a zone": (
         lambda t: t.assign(reward=pd.Timestamp("2024-02-29", tz="UTC")),
         "reward",
-        REFUSAL,
     ),
-    "rewards of durations": (lambda t: t.assign(reward=pd.Timedelta(1, "s")), "reward", REFUSAL),
-    "rewards of periods": (lambda t: t.assign(reward=pd.Period("2024-02")), "reward", REFUSAL),
-    "rewards of intervals": (lambda t: t.assign(reward=pd.Interval(0, 1)), "reward", REFUSAL),
-    "complex rewards": (lambda t: t.assign(reward=t["reward"] * 1j), "reward", REFUSAL),
-    "rewards of text": (
-        lambda t: t.assign(reward=t["reward"].astype(str) + "x"),
-        "reward",
-        REFUSAL,
-    ),
+    "rewards of durations": (lambda t: t.assign(reward=pd.Timedelta(1, "s")), "reward"),
+    "rewards of periods": (lambda t: t.assign(reward=pd.Period("2024-02")), "reward"),
+    "rewards of intervals": (lambda t: t.assign(reward=pd.Interval(0, 1)), "reward"),
+    "complex rewards": (lambda t: t.assign(reward=t["reward"] * 1j), "reward"),
+    "rewards of text": (lambda t: t.assign(reward=t["reward"].astype(str) + "x"), "reward"),
     "text categories as rewards": (
         lambda t: t.assign(reward=pd.Categorical(["a"] * len(t))),
         "reward",
-        REFUSAL,
     ),
     "categories with a hole": (
         lambda t: t.assign(reward=pd.Categorical([1.0] * (len(t) - 1) + [None])),
         "reward",
-        REFUSAL,
     ),
     "nullable with a hole": (
         lambda t: t.assign(state=pd.array([*t["state"][:-1], None], dtype="Int64")),
         "state",
-        REFUSAL,
     ),
     "arrow with a hole": (
         lambda t: t.assign(reward=pd.array([*t["reward"][:-1], None], dtype="double[pyarrow]")),
         "reward",
-        REFUSAL,
     ),
     "sparse rewards": (
         lambda t: t.assign(reward=pd.arrays.SparseArray(t["reward"])),
@@ -120,16 +109,14 @@ TABLES = {
     "a hole in wide columns": (
         lambda t: t.assign(target_prob_0=0.5, target_prob_2=0.5),
         "target_prob",
-        REFUSAL,
     ),
     "a huge wide column": (
         lambda t: t.assign(**{"target_prob_99999999999999999999": 1.0}),
         "target_prob",
-        REFUSAL,
     ),
-    "one wide column": (lambda t: t.assign(target_prob_0=1.0), "target_prob|action", REFUSAL),
-    "text wide columns": (lambda t: t.assign(obs_0="x"), "obs", REFUSAL),
-    "lists in a column": (lambda t: t.assign(obs_0=[[1.0]] * len(t)), "obs", REFUSAL),
+    "one wide column": (lambda t: t.assign(target_prob_0=1.0), "target_prob|action"),
+    "text wide columns": (lambda t: t.assign(obs_0="x"), "obs"),
+    "lists in a column": (lambda t: t.assign(obs_0=[[1.0]] * len(t)), "obs"),
     "states of text": (lambda t: t.assign(state=[f"s{x}" for x in t["state"]]), "state", "labels"),
     "states of True": (lambda t: t.assign(state=True), "state", ANYTHING),
     "target beside no behaviour": (
@@ -143,12 +130,9 @@ TABLES = {
 def bad_table(rng, folder):
     """A table of the wrong build, given as a DataFrame."""
     del folder
-    truth = draw(rng, size=3)
-    truth = dataclasses.replace(truth, states=[np.resize(s, 4) for s in truth.states],
-                                actions=[np.resize(a, 4) for a in truth.actions],
-                                rewards=[np.resize(r, 4) for r in truth.rewards])  # fmt: skip
-    what = pick(rng, TABLES)
-    change, field, expected = TABLES[what]
+    truth, what = of_length(draw(rng, size=3), 4), pick(rng, TABLES)
+    change, field, *others = TABLES[what]
+    expected = others[0] if others else REFUSAL
     table = change(table_of(truth))
     if expected == "labels":
         expected = EITHER
@@ -235,11 +219,7 @@ NOT_IN_FILES = {
 
 def bad_arrays(rng, folder):
     """Arrays of the wrong build, given as they are or through an .npz."""
-    truth = draw(rng, size=3)
-    truth = dataclasses.replace(truth, states=[np.resize(s, 5) for s in truth.states],
-                                actions=[np.resize(a, 5) for a in truth.actions],
-                                rewards=[np.resize(r, 5) for r in truth.rewards])  # fmt: skip
-    what = pick(rng, ARRAYS)
+    truth, what = of_length(draw(rng, size=3), 5), pick(rng, ARRAYS)
     change, field = ARRAYS[what]
     arrays = change(arrays_of(truth))
     expected = EITHER if what == "observations of no width" else REFUSAL

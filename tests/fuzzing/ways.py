@@ -22,10 +22,7 @@ from fuzzing.forms import (
     save,
     table_of,
 )
-from fuzzing.truth import (
-    MAX_STEPS,
-    NUM_ACTIONS,
-)
+from fuzzing.truth import MAX_STEPS, NUM_ACTIONS
 from osiris_jax.data.policies import Tabular
 
 # --------------------------------------------------------------------------------- Python

@@ -128,9 +128,13 @@ def load() -> float | None:
 
 def machine(dtype: str) -> dict[str, Any]:
     """What the figures depend on: device, cores, load, memory, versions, float type."""
-    device = jax.local_devices()[0]
+    device, versions = jax.local_devices()[0], {}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    name = _entry(Path("/proc/cpuinfo"), "model name") or platform.processor()
     return {
-        "device": f"{device.platform}: {processor() or device.device_kind}",
+        "device": f"{device.platform}: {name or device.device_kind}",
         "devices": jax.local_device_count(),
         "cores": cores(),
         "load before": load(),
@@ -139,13 +143,8 @@ def machine(dtype: str) -> dict[str, Any]:
         "compilation cache": bool(getattr(jax.config, "jax_compilation_cache_dir", None)),
         "peak of memory": "of each case" if CLEAR.exists() else "of the process so far",
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": versions,
     }
-
-
-def processor() -> str | None:
-    """The processor's name, where Linux tells it."""
-    return _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or None
 
 
 def _entry(path: Path, name: str) -> str | None:
@@ -161,14 +160,6 @@ def _memory() -> int | None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
 
 
 def difference(ours: Any, theirs: Any) -> float:

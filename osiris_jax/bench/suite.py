@@ -144,6 +144,7 @@ def measured(case: Case, settings: Settings, roof: float) -> Timing:
     budget = settings.budget if case.budget is None else case.budget
     ours = measure(work.function, runs=settings.runs, budget=budget)
     moved = None if work.moved is None else work.moved()
+    trials = case.shape.get("trials")
     row = Timing(
         group=case.group,
         name=case.name,
@@ -153,7 +154,7 @@ def measured(case: Case, settings: Settings, roof: float) -> Timing:
         least=ours.least,
         median=ours.median,
         runs=len(ours.seconds),
-        us_per_trial=None if case.trials is None else 1e6 * ours.least / case.trials,
+        us_per_trial=None if trials is None else 1e6 * ours.least / trials,
         processor=ours.processor,
         peak_memory=ours.peak_memory,
         moved=moved,

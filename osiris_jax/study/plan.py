@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,23 +28,11 @@ from osiris_jax.core.options import RELEVANCE as RELEVANCE_TEST
 from osiris_jax.data.columns import suggest
 from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.pipeline.compose import is_by_lag, test_for
-from osiris_jax.pipeline.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
+from osiris_jax.pipeline.selection import ALPHAS, AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
+from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
 from osiris_jax.pipeline.spec import Composition, Named, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
-from osiris_jax.study.checks import (
-    LARGEST_SEED,
-    MOST_TRAJECTORIES,
-    MOST_TRIALS,
-    integer,
-    needs,
-    no_repeats,
-    number,
-    sequence,
-    some_of,
-    try_kernel,
-    weighting,
-)
-from osiris_jax.study.experiment import Cell, to_toml
+from osiris_jax.study import checks
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
 
@@ -54,6 +43,32 @@ TRUE_TOLERANCE = 1e-9
 OF_OMISSION = "max_kept"
 TRUTH_EPISODES = default(20_000)
 _OF_TESTS = ("relevance", "alphas", "thresholds", "weighting", "ddof")
+
+
+class Cell(NamedTuple):
+    """One row of the summary: what is estimated how, from how many trajectories."""
+
+    estimator: str
+    relevance: str | None
+    alpha: float | None
+    threshold: float | None
+    size: int
+
+
+class Column(NamedTuple):
+    """What is computed at once: an estimator, and the test whose omission comes first.
+
+    Attributes:
+      levels: of the test; the candidates where a method chooses among them.
+      labels: for each value what the test is called, its alpha and its threshold.
+      method: a name in `SELECTION`.
+    """
+
+    named: Named
+    test: Named | None = None
+    levels: tuple[float, ...] = ()
+    labels: tuple[tuple[str | None, float | None, float | None], ...] = ((None, None, None),)
+    method: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,33 +116,31 @@ class Study:
     truth_episodes: int = TRUTH_EPISODES
 
     def __post_init__(self):
-        for field in ("sizes", "alphas", "thresholds", "estimators", "relevance"):
-            self._settle(field, sequence(field, getattr(self, field)))
+        listed = ("sizes", "alphas", "thresholds", "estimators", "relevance")
+        for field in listed:
+            self._settle(field, checks.sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not hasattr(world, "rollout"):
             raise ValueError(f"world: expected a name or a world, got {self.world!r}")
         plain = {
             "world": world,
-            "trials": integer("trials", self.trials, 1, MOST_TRIALS),
-            "seed": integer("seed", self.seed, 0, LARGEST_SEED),
-            "truth_episodes": integer("truth_episodes", self.truth_episodes, 2, 2**31),
-            "sizes": tuple(integer("sizes", n, 1, MOST_TRAJECTORIES) for n in self.sizes)
-            or (world.size,),
+            "trials": checks.integer("trials", self.trials, 1, checks.MOST_TRIALS),
+            "seed": checks.integer("seed", self.seed, 0, checks.LARGEST_SEED),
+            "truth_episodes": checks.integer("truth_episodes", self.truth_episodes, 2, 2**31),
+            "sizes": checks.sizes(self.sizes, 1) or (world.size,),
             "alphas": tuple(_level(alpha) for alpha in self.alphas),
-            "thresholds": tuple(number("thresholds", x, 0, np.inf) for x in self.thresholds),
-            "discount": number("discount", self.discount, 0, 1),
-            "ddof": integer("ddof", self.ddof, 0, 1),
+            "thresholds": tuple(checks.number("thresholds", x, 0, np.inf) for x in self.thresholds),
+            "discount": checks.number("discount", self.discount, 0, 1),
+            "ddof": checks.integer("ddof", self.ddof, 0, 1),
         }
         for field, value in plain.items():
             self._settle(field, value)
-        for field in ("sizes", "alphas", "thresholds"):
-            no_repeats(field, getattr(self, field))
-        weighting("weighting", self.weighting)
+        checks.weighting("weighting", self.weighting)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
-        some_of(self, "estimators")
-        for field in ("estimators", "relevance"):
-            no_repeats(field, getattr(self, field))
+        checks.some_of(self, "estimators")
+        for field in listed:
+            checks.no_repeats(field, getattr(self, field))
         for named in self.named_estimators:
             self._check_estimator(named)
         if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):
@@ -190,8 +203,9 @@ class Study:
         check_options(dict(named.options), ESTIMATORS[plain])
         refuse_idle(dict(named.options), [Composition.of(plain)])
         kernel = _kernel_of(named)
-        try_kernel(kernel)
-        if not self.has_states and (omits or needs(kernel, "state")):
+        checks.try_kernel(kernel)
+        has_states = getattr(self.world, "num_states", 1) > 0
+        if not has_states and (omits or checks.needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
 
     def _check_test(self, named: Named) -> None:
@@ -202,7 +216,7 @@ class Study:
             )
         if name == "true":
             tolerance = options.pop("tolerance", TRUE_TOLERANCE)
-            number("relevance: tolerance", tolerance, 0, np.inf)
+            checks.number("relevance: tolerance", tolerance, 0, np.inf)
             self.world.exact()
         if name == "oracle" and getattr(self.world, "oracle", None) is None:
             raise ValueError(f"relevance: the world {self.world.name!r} has no oracle map")
@@ -211,7 +225,7 @@ class Study:
                 raise ValueError(f"relevance: {name!r} has no option {next(iter(options))!r}")
             return
         if OF_OMISSION in options:
-            integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
+            checks.integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
             if self.omits and all(map(is_by_lag, self._omitting)):
                 raise ValueError(f"relevance: {OF_OMISSION} has no effect where omission is by lag")
         functions = {test_for(estimator, name): estimator for estimator in self._omitting}
@@ -219,7 +233,7 @@ class Study:
         for function, estimator in functions.items():
             bound = self.test_options(named, estimator)
             check_options(bound, function)
-            try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
+            checks.try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
 
     @property
     def omitting(self) -> list[Named]:
@@ -240,7 +254,7 @@ class Study:
     def needs_probs(self) -> bool:
         """Whether any estimator reads the probabilities of all actions."""
         estimators = (named for named in self.named_estimators if named.name != ON_POLICY)
-        return any(needs(_kernel_of(named), "target_probs") for named in estimators)
+        return any(checks.needs(_kernel_of(named), "target_probs") for named in estimators)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -252,9 +266,6 @@ class Study:
         """The levels alpha that are chosen from the data: names in `SELECTION`."""
         words = (alpha for alpha in self.alphas if isinstance(alpha, str))
         return tuple(DEFAULT_METHOD if word == AUTO else word for word in words)
-
-    def thresholds_of(self, test: Named) -> tuple[float, ...]:
-        return self.thresholds or (THRESHOLDS[test.name],)
 
     @property
     def named_estimators(self) -> tuple[Named, ...]:
@@ -279,34 +290,38 @@ class Study:
         """Whether the target's own returns are asked for."""
         return ON_POLICY in self.estimators
 
-    @property
-    def has_states(self) -> bool:
-        return getattr(self.world, "num_states", 1) > 0
-
     def cells(self) -> list[Cell]:
         """The rows of the summary, in the order in which the kernel computes them."""
-        return [cell for size in self.sizes for cell in self._cells_of_size(size)]
+        return [
+            Cell(column.named.text, *label, size)
+            for size in self.sizes
+            for column in self.columns()
+            for label in column.labels
+        ]
 
-    def _cells_of_size(self, size: int) -> Iterator[Cell]:
+    def columns(self) -> Iterator[Column]:
+        """All that is computed of a data set: from all ratios, then after omission, by test."""
         for named in self.named_estimators:
             if not _omits(named):
-                yield Cell(named.text, None, None, None, size)
+                yield Column(named)
         for test in self.tests_used:
             for named in self.omitting:
-                yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
+                yield from (Column(named, test, *column) for column in self._columns_of(test))
 
-    def _levels_of(self, test: Named) -> Iterator[tuple[str, float | None, float | None]]:
-        """What a test is called, its alpha and its threshold, for all its levels."""
+    def _columns_of(self, test: Named) -> Iterator[tuple[Any, ...]]:
+        """Levels, labels and method of a test."""
         if test.name in MAPS:
-            yield test.text, None, None
+            yield (MAP_LEVEL,), ((test.text, None, None),)
             return
+        levels, grid = self.levels, ALPHAS
+        labels = tuple((test.text, alpha, None) for alpha in levels)
         if test.name in THRESHOLDS:
-            yield from ((test.text, None, threshold) for threshold in self.thresholds_of(test))
-        else:
-            yield from ((test.text, alpha, None) for alpha in self.levels)
-        for alpha in self.alphas:
-            if isinstance(alpha, str):
-                yield f"{test.text}:alpha={alpha}", None, None
+            levels, grid = self.thresholds or (THRESHOLDS[test.name],), THRESHOLD_GRID
+            labels = tuple((test.text, None, threshold) for threshold in levels)
+        yield levels, labels
+        words = (alpha for alpha in self.alphas if isinstance(alpha, str))
+        for word, method in zip(words, self.methods, strict=True):
+            yield grid, ((f"{test.text}:alpha={word}", None, None),), method
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the values, as plain data."""
@@ -350,6 +365,11 @@ class Study:
         return run(study, **options)
 
 
+def to_toml(settings: dict[str, Any]) -> str:
+    """Plain settings as a TOML document."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+
+
 def _kernel_of(named: Named) -> Callable[[TrajectoryBatch], Any]:
     """The estimator with its options, of all ratios of a data set."""
     function, options = ESTIMATORS[parse_name(named.name)[0]], dict(named.options)
@@ -370,4 +390,4 @@ def _level(alpha: Any) -> float | str:
             words = ", ".join((AUTO, *SELECTION))
             raise ValueError(f"alphas: expected a number or one of {words}, got {alpha!r}")
         return alpha
-    return number("alphas", alpha, 0, 1)
+    return checks.number("alphas", alpha, 0, 1)

@@ -89,7 +89,8 @@ def measure(
         return (clock() - start) / calls, (processor_clock() - used) / calls
 
     gc.collect()
-    forget_peak_memory()
+    with contextlib.suppress(OSError):  # where the system allows it, the peak begins anew
+        CLEAR.write_text(RESET_PEAK)
     begun = clock()
     first, warm = timed(1), timed(1)
     short = warm[0] < at_least
@@ -99,12 +100,6 @@ def measure(
         timings.append(timed(calls))
     seconds = tuple(wall for wall, _ in timings)
     return Measurement(first[0], seconds, calls, peak_memory(), min(timings)[1])
-
-
-def forget_peak_memory() -> None:
-    """Lets the peak begin anew, so that it belongs to one case; where the system allows it."""
-    with contextlib.suppress(OSError):
-        CLEAR.write_text(RESET_PEAK)
 
 
 def peak_memory() -> int | None:

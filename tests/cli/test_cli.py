@@ -20,18 +20,11 @@ from osiris_jax.worlds.lunar_lander import lunar_lander
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("command", [(), ("show",), ("calibrate",), ("train-policy",)])
-def test_help_has_an_example(monkeypatch, capsys, command):
-    assert run(monkeypatch, *command, "--help") == 0
-    printed = capsys.readouterr().out
-    assert not command or f"osiris-jax {command[0]}" in " ".join(printed.split())
-
-
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 
 
 @pytest.mark.parametrize("command", [(), *((name.replace("_", "-"),) for name in COMMANDS)])
-def test_help_is_quick_and_imports_nothing_heavy(command):
+def test_help_has_an_example_is_quick_and_imports_nothing_heavy(command):
     heavy = ("jax", "numpy", "gymnax", "flax", "matplotlib", "pandas", "pyarrow")
     code = (
         f"import sys; sys.argv = ['osiris-jax', *{command}, '--help']\n"
@@ -41,6 +34,7 @@ def test_help_is_quick_and_imports_nothing_heavy(command):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Usage: " in done.stdout, done.stderr
+    assert not command or f"Example: osiris-jax {command[0]}" in " ".join(done.stdout.split())
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 

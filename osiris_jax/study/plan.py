@@ -281,11 +281,6 @@ class Study:
         return bool(self.omitting)
 
     @property
-    def tests_used(self) -> tuple[Named, ...]:
-        """The relevance tests, if any estimator needs one."""
-        return self.tests if self.omits else ()
-
-    @property
     def is_on_policy(self) -> bool:
         """Whether the target's own returns are asked for."""
         return ON_POLICY in self.estimators
@@ -304,7 +299,7 @@ class Study:
         for named in self.named_estimators:
             if not _omits(named):
                 yield Column(named)
-        for test in self.tests_used:
+        for test in self.tests if self.omits else ():
             for named in self.omitting:
                 yield from (Column(named, test, *column) for column in self._columns_of(test))
 

@@ -15,7 +15,7 @@ from osiris_jax.study.chunks import Chunks, Progress, silent
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import Study
 from osiris_jax.study.store import Experiment, FolderStore, Store
-from osiris_jax.study.summary import StudyResult, summarise, truth_of
+from osiris_jax.study.summary import StudyResult, cell_moments, notes_of, rows_of, truth_of
 
 DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
 LARGEST_CHUNK = 8192
@@ -55,7 +55,10 @@ def run(
         progress("truth", 0, 1)
         truth = truth_of(study)
         progress("truth", 1, 1)
-        return summarise(study, store, truth, Path(out) if out is not None else None)
+        moments = cell_moments(store.parts, truth.value)
+        rows = rows_of(study, moments, truth)
+        notes, folder = notes_of(study, moments, rows), None if out is None else Path(out)
+        return StudyResult(study, truth, rows, notes, store, folder)
 
 
 class Computes(Protocol):

@@ -6,7 +6,7 @@ Trial k has the key fold_in(key(seed), k), and all that is random in it a stream
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -117,11 +117,7 @@ class Simulated:
         """What gives the data sets at some places as batches of so many steps."""
         leaves, shared = self._reader
         leaves, probs = jax.device_put(leaves, device), self.study.needs_probs
-
-        def take(drawn: DataSets, places: np.ndarray, steps: int) -> DataSets:
-            return _restore(leaves, drawn, places, shared, probs, steps)
-
-        return take
+        return partial(_restore, leaves, shared=shared, probs=probs)
 
 
 class Played:
@@ -184,7 +180,9 @@ def _simulate(
 
 
 @compiled(static_argnames=("shared", "probs", "steps"))
-def _restore(leaves, drawn: DataSets, places, shared: Shared, probs: bool, steps: int) -> DataSets:
+def _restore(
+    leaves, drawn: DataSets, places, steps: int, *, shared: Shared, probs: bool
+) -> DataSets:
     """The simulated data sets at these places, with so many steps.
 
     Compiled apart, so that what is looked up is looked up once, and not again in every kernel.

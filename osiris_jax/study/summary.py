@@ -186,13 +186,6 @@ class StudyResult:
         return pandas.concat(frames, ignore_index=True)
 
 
-def summarise(study: Study, store: Store, truth: Truth, folder: Path | None) -> StudyResult:
-    """The result of a study's store whose chunks are all there."""
-    moments = cell_moments(store.parts, truth.value)
-    rows = rows_of(study, moments, truth)
-    return StudyResult(study, truth, rows, notes_of(study, moments, rows), store, folder)
-
-
 def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> list[str]:
     """Undefined trials, heavy tails, and exact values beside the estimated ones."""
     notes = []

@@ -186,9 +186,9 @@ class Study:
         if not tests or not (self.methods or any(map(_has_alpha, tests))):
             reasons["alphas"] = "has no effect, for no relevance test has levels"
         for field in ("weighting", "ddof"):
-            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting)
-            own = (dict(test.options) for test in tests for _ in self._omitting)
-            if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
+            common = [test for test in tests if field not in dict(test.options)]
+            functions = (test_for(name, test.name) for test in common for name in self._omitting)
+            if not any(field in keywords(function) for function in functions):
                 reasons[field] = "has no effect, for no relevance test uses it"
         return reasons
 

@@ -14,7 +14,8 @@ from osiris_jax.core.options import Options, bind, traced
 from osiris_jax.estimators import parse_name
 from osiris_jax.pipeline.selection import SELECTION
 from osiris_jax.pipeline.spec import Composition, Named, Spec
-from osiris_jax.study.plan import MAPS, OF_OMISSION, ON_POLICY, TRUE_TOLERANCE, Column, Study
+from osiris_jax.study import plan
+from osiris_jax.study.plan import Column, Study
 from osiris_jax.study.source import DataSets, method_key
 
 
@@ -39,8 +40,8 @@ class Estimates:
 def estimates_of(study: Study) -> Estimates:
     """The estimates of a study."""
     specs, evidence, shared, on_policy = [], [], {}, None
-    for column in study.columns():
-        if column.named.name == ON_POLICY:
+    for column in plan.columns_of(study):
+        if column.named.name == plan.ON_POLICY:
             on_policy = len(specs)
             continue
         spec = _spec(study, column)
@@ -63,16 +64,16 @@ def _spec(study: Study, column: Column) -> Spec:
     test, method = column.test, column.method
     if test is None:
         return Spec(composition, levels, None, for_estimator)
-    if test.name in MAPS:
+    if test.name in plan.MAPS:
         name, of_test = "oracle", {"keep": _map(study, test)}
     else:
         name, of_test = test.name, study.test_options(test, composition.estimator.name)
     composition = Composition.of(composition.estimator, name)._replace(method=method)
-    most = dict(test.options).get(OF_OMISSION)
+    most = dict(test.options).get(plan.OF_OMISSION)
     return Spec(
         composition,
         levels,
-        max_kept=None if most is None else traced(OF_OMISSION, most, study.dtype),
+        max_kept=None if most is None else traced(plan.OF_OMISSION, most, study.dtype),
         for_estimator=for_estimator,
         for_test=options(composition.test_function, of_test),
         for_method=None if method is None else options(SELECTION[method]),
@@ -83,7 +84,7 @@ def _map(study: Study, test: Named) -> np.ndarray:
     """[state] the map that is known beforehand."""
     if test.name == "oracle":
         return np.asarray(study.world.oracle)
-    tolerance = dict(test.options).get("tolerance", TRUE_TOLERANCE)
+    tolerance = dict(test.options).get("tolerance", plan.TRUE_TOLERANCE)
     return np.asarray(study.world.exact(study.discount).relevance(tolerance))
 
 

@@ -27,9 +27,8 @@ from osiris_jax.core.options import (
 from osiris_jax.core.options import RELEVANCE as RELEVANCE_TEST
 from osiris_jax.data.columns import suggest
 from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.pipeline import selection
 from osiris_jax.pipeline.compose import is_by_lag, test_for
-from osiris_jax.pipeline.selection import ALPHAS, AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
-from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
 from osiris_jax.pipeline.spec import Composition, Named, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.study import checks
@@ -143,34 +142,30 @@ class Study:
             checks.no_repeats(field, getattr(self, field))
         for named in self.named_estimators:
             self._check_estimator(named)
-        if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):
+        by_level = any(_has_alpha(test) for test in self.tests)
+        if self.omits and not self.alphas and by_level:
             raise ValueError("alphas: none given, and a relevance test needs one")
         if self.omits and not self.relevance:
             raise ValueError("relevance: none given, and an estimator after omission needs one")
         for named in self.tests:
             self._check_test(named)
-        self._refuse_idle()
+        for field, reason in self.idle().items():
+            if given(getattr(self, field)) and getattr(self, field) != ():
+                raise ValueError(f"{field}: {reason}")
+        if self.omits and self.levels and given(self.alphas) and not by_level:
+            raise ValueError(f"alphas: {self.levels[0]:g} has no effect, for no test has levels")
         by_lag = [name for name in self._omitting if is_by_lag(name)]
-        if by_lag and BY_STATE in self.methods:
-            others = ", ".join(name for name in SELECTION if name != BY_STATE)
+        if by_lag and selection.BY_STATE in self.methods:
+            others = ", ".join(name for name in selection.SELECTION if name != selection.BY_STATE)
             raise ValueError(
-                f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` has "
-                f"it by lag; choose one of {others}"
+                f"alphas: the method `{selection.BY_STATE}` needs relevance by state, and "
+                f"`{by_lag[0]}` has it by lag; choose one of {others}"
             )
 
     def _settle(self, field: str, value: Any) -> None:
         """Sets a field to its final form; a default stays known as one, also after `replace`."""
         if not isinstance(getattr(self, field), Unset):
             object.__setattr__(self, field, value)
-
-    def _refuse_idle(self) -> None:
-        """Raises a ValueError for a field that was given and would not be used."""
-        for field, reason in self.idle().items():
-            if given(getattr(self, field)) and getattr(self, field) != ():
-                raise ValueError(f"{field}: {reason}")
-        by_level = not self.omits or any(_has_alpha(test) for test in self.tests)
-        if self.levels and given(self.alphas) and not by_level:
-            raise ValueError(f"alphas: {self.levels[0]:g} has no effect, for no test has levels")
 
     def idle(self) -> dict[str, str]:
         """The fields that cannot have an effect in this study, each with the reason."""
@@ -204,8 +199,7 @@ class Study:
         refuse_idle(dict(named.options), [Composition.of(plain)])
         kernel = _kernel_of(named)
         checks.try_kernel(kernel)
-        has_states = getattr(self.world, "num_states", 1) > 0
-        if not has_states and (omits or checks.needs(kernel, "state")):
+        if not self.has_states and (omits or checks.needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
 
     def _check_test(self, named: Named) -> None:
@@ -265,7 +259,10 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The levels alpha that are chosen from the data: names in `SELECTION`."""
         words = (alpha for alpha in self.alphas if isinstance(alpha, str))
-        return tuple(DEFAULT_METHOD if word == AUTO else word for word in words)
+        return tuple(selection.DEFAULT_METHOD if word == selection.AUTO else word for word in words)
+
+    def thresholds_of(self, test: Named) -> tuple[float, ...]:
+        return self.thresholds or (THRESHOLDS[test.name],)
 
     @property
     def named_estimators(self) -> tuple[Named, ...]:
@@ -281,42 +278,27 @@ class Study:
         return bool(self.omitting)
 
     @property
+    def tests_used(self) -> tuple[Named, ...]:
+        """The relevance tests, if any estimator needs one."""
+        return self.tests if self.omits else ()
+
+    @property
     def is_on_policy(self) -> bool:
         """Whether the target's own returns are asked for."""
         return ON_POLICY in self.estimators
+
+    @property
+    def has_states(self) -> bool:
+        return getattr(self.world, "num_states", 1) > 0
 
     def cells(self) -> list[Cell]:
         """The rows of the summary, in the order in which the kernel computes them."""
         return [
             Cell(column.named.text, *label, size)
             for size in self.sizes
-            for column in self.columns()
+            for column in columns_of(self)
             for label in column.labels
         ]
-
-    def columns(self) -> Iterator[Column]:
-        """All that is computed of a data set: from all ratios, then after omission, by test."""
-        for named in self.named_estimators:
-            if not _omits(named):
-                yield Column(named)
-        for test in self.tests if self.omits else ():
-            for named in self.omitting:
-                yield from (Column(named, test, *column) for column in self._columns_of(test))
-
-    def _columns_of(self, test: Named) -> Iterator[tuple[Any, ...]]:
-        """Levels, labels and method of a test."""
-        if test.name in MAPS:
-            yield (MAP_LEVEL,), ((test.text, None, None),)
-            return
-        levels, grid = self.levels, ALPHAS
-        labels = tuple((test.text, alpha, None) for alpha in levels)
-        if test.name in THRESHOLDS:
-            levels, grid = self.thresholds or (THRESHOLDS[test.name],), THRESHOLD_GRID
-            labels = tuple((test.text, None, threshold) for threshold in levels)
-        yield levels, labels
-        words = (alpha for alpha in self.alphas if isinstance(alpha, str))
-        for word, method in zip(words, self.methods, strict=True):
-            yield grid, ((f"{test.text}:alpha={word}", None, None),), method
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the values, as plain data."""
@@ -360,6 +342,32 @@ class Study:
         return run(study, **options)
 
 
+def columns_of(study: Study) -> Iterator[Column]:
+    """All that is computed of a data set: from all ratios, then after omission, by test."""
+    for named in study.named_estimators:
+        if not _omits(named):
+            yield Column(named)
+    for test in study.tests_used:
+        for named in study.omitting:
+            yield from (Column(named, test, *column) for column in _columns_of_test(study, test))
+
+
+def _columns_of_test(study: Study, test: Named) -> Iterator[tuple[Any, ...]]:
+    """Levels, labels and method."""
+    if test.name in MAPS:
+        yield (MAP_LEVEL,), ((test.text, None, None),)
+        return
+    levels, grid = study.levels, selection.ALPHAS
+    labels = tuple((test.text, alpha, None) for alpha in levels)
+    if test.name in THRESHOLDS:
+        levels, grid = study.thresholds_of(test), selection.THRESHOLDS
+        labels = tuple((test.text, None, threshold) for threshold in levels)
+    yield levels, labels
+    words = (alpha for alpha in study.alphas if isinstance(alpha, str))
+    for word, method in zip(words, study.methods, strict=True):
+        yield grid, ((f"{test.text}:alpha={word}", None, None),), method
+
+
 def to_toml(settings: dict[str, Any]) -> str:
     """Plain settings as a TOML document."""
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
@@ -381,8 +389,8 @@ def _has_alpha(test: Named) -> bool:
 
 def _level(alpha: Any) -> float | str:
     if isinstance(alpha, str):
-        if alpha != AUTO and alpha not in SELECTION:
-            words = ", ".join((AUTO, *SELECTION))
+        if alpha != selection.AUTO and alpha not in selection.SELECTION:
+            words = ", ".join((selection.AUTO, *selection.SELECTION))
             raise ValueError(f"alphas: expected a number or one of {words}, got {alpha!r}")
         return alpha
     return checks.number("alphas", alpha, 0, 1)

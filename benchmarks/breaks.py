@@ -7,6 +7,7 @@ Run: python benchmarks/breaks.py             (about half an hour on two cores)
      python benchmarks/breaks.py stats core  (those whose room begins with one of these words)
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,16 +33,10 @@ def run_test(folder: Path, test: str) -> int:
     wanted = [f"{path}::{chosen}"] if "[" in chosen else [path, *(["-k", chosen] if chosen else [])]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, *wanted], cwd=folder, env={**_environment(), "PYTHONPATH": str(folder)},
+        [*command, *wanted], cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
     )  # fmt: skip
     return done.returncode
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
 
 
 def seen(folder: Path, one: dict[str, str]) -> bool:

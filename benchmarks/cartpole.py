@@ -9,8 +9,9 @@ from functools import partial
 import gymnasium
 import jax
 import numpy as np
+import typer
 from jax import random
-from workbench import machine, options, timed
+from workbench import machine, timed
 
 import osiris_jax as oj
 from osiris_jax.bench.harness import measure
@@ -38,19 +39,19 @@ def gymnasium_rate(world, mode, batch, steps):
     return batch * steps / timed(partial(play, observation))[1] / 1e6
 
 
-def main():
-    given = options(__doc__, batch=8192, episodes=131_072)
+def main(batch: int = 8192, episodes: int = 131_072):
+    """Prints the steps per second, ours first."""
     world = oj.make("cartpole")
     simulator = world.dynamics, world.decider("behavior")
     print(f"jax {jax.__version__} on {machine()}")
 
-    sizes = {"steps": world.horizon, "discount": 1.0, "lanes": given.batch}
-    free = partial(outcomes, *simulator, random.key(1)[None], given.episodes, **sizes)
+    sizes = {"steps": world.horizon, "discount": 1.0, "lanes": batch}
+    free = partial(outcomes, *simulator, random.key(1)[None], episodes, **sizes)
     times = measure(free, runs=RUNS)
     million_steps = int(free().lengths.sum()) / 1e6
     rate = million_steps / times.median
     print(
-        f"batch {given.batch}, {given.episodes} episodes, nothing stored: first {times.first:.1f} s"
+        f"batch {batch}, {episodes} episodes, nothing stored: first {times.first:.1f} s"
         f", then {rate:.2f} (best {million_steps / times.least:.2f}) million real steps/s"
     )
 
@@ -63,11 +64,9 @@ def main():
     print(f"{TRIALS} data sets of {SIZE}, stored, {steps} steps wide: {speed:.2f} million steps/s")
 
     for name, (mode, count) in RIVALS.items():
-        rival = gymnasium_rate(world, mode, given.batch, count)
-        print(
-            f"{name}, batch {given.batch}: {rival:.3f} million steps/s, ours {rate / rival:.1f} x"
-        )
+        rival = gymnasium_rate(world, mode, batch, count)
+        print(f"{name}, batch {batch}: {rival:.3f} million steps/s, ours {rate / rival:.1f} x")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

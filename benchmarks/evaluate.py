@@ -12,19 +12,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from workbench import SIX, large_log, machine, options, timed
+import typer
+from workbench import SIX, large_log, machine, timed
 
 
-def main():
+def main(resamples: int = 1000, folder: Path = Path("runs/large")):
     """Prints what the command prints, then seconds and memory."""
-    given = options(__doc__, resamples=1000, folder=Path("runs/large"))
-    log = given.folder / "log.parquet"
-    given.folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log.parquet"
+    folder.mkdir(parents=True, exist_ok=True)
     large_log().to_parquet(log)
     print(f"{log}: {log.stat().st_size / 2**20:.0f} MB, {machine()}", flush=True)
     command = [sys.executable, "-m", "osiris_jax.cli", "evaluate", str(log)]
-    command += ["--estimators", ",".join(SIX), "--resamples", str(given.resamples)]
-    command += ["--out", str(given.folder / "out")]
+    command += ["--estimators", ",".join(SIX), "--resamples", str(resamples)]
+    command += ["--out", str(folder / "out")]
     _, seconds = timed(partial(subprocess.run, command, check=True))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     peak, cpu = used.ru_maxrss / 2**20, used.ru_utime + used.ru_stime
@@ -32,4 +32,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -6,7 +6,7 @@ python benchmarks/first_look.py --seeds 200
 import random
 
 import pandas as pd
-from workbench import options
+import typer
 
 import osiris_jax as oj
 
@@ -36,8 +36,8 @@ def looks(seed):
         yield name, row.value, low <= TRUTH <= high, row.verdict
 
 
-def main():
-    seeds = options(__doc__, seeds=200).seeds
+def main(seeds: int = 200):
+    """Prints how often each interval holds, and the verdicts."""
     rows = [row for seed in range(seeds) for row in looks(seed)]
     table = pd.DataFrame(rows, columns=["name", "value", "holds", "verdict"])
     for name, looked in table.groupby("name", sort=False):
@@ -51,4 +51,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -20,7 +20,8 @@ CACHE = Path(tempfile.gettempdir()) / "osiris-jax-test-cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
-from workbench import of_tests, options  # noqa: E402
+import typer  # noqa: E402
+from workbench import of_tests  # noqa: E402
 
 NAMES = ("broken_files", "calls", "cases", "commands", "judge")
 broken_files, calls, cases, commands, judge = of_tests(*(f"fuzzing.{name}" for name in NAMES))
@@ -107,15 +108,14 @@ def run_commands(seed, count):
     return failures
 
 
-def main():
+def main(logs: int = 10_000, commands: int = 500, seed: int = 0, only: int | None = None):
     """Runs everything and prints the tables."""
-    given = options(__doc__, logs=10_000, commands=500, seed=0, only=None)
-    failures = run_many_logs(given.seed, given.logs, given.only) if given.logs else 0
-    if given.commands and given.only is None:
-        failures += run_commands(given.seed, given.commands)
+    failures = run_many_logs(seed, logs, only) if logs else 0
+    if commands and only is None:
+        failures += run_commands(seed, commands)
     print(f"{failures} failures")
     sys.exit(1 if failures else 0)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,12 +9,14 @@ be NaN or infinite only where one of its means cannot be represented.
 """
 
 import sys
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from workbench import of_tests, options, timed
+import typer
+from workbench import of_tests, timed
 
 import osiris_jax as oj
 from osiris_jax.estimators import incremental
@@ -52,22 +54,21 @@ def judge(seed, float_type):
     return errors
 
 
-def main():
+def main(datasets: Annotated[int, typer.Argument()] = 2000):
     """Prints a row for each float type."""
-    number = options(__doc__, {"datasets": 2000}).datasets
     print("| float type | data sets | illegal cuts | score | mean | not finite | wrongly |")
     print("|---|---|---|---|---|---|---|")
     for float_type in ("float32", "float64"):
         with jax.enable_x64(float_type == "float64"):
-            rows, seconds = timed(lambda kind=float_type: [judge(i, kind) for i in range(number)])
+            rows, seconds = timed(lambda kind=float_type: [judge(i, kind) for i in range(datasets)])
         table = pd.DataFrame(rows)
         total, worst = table.sum().astype(int), table.max()
         print(
-            f"| {float_type} | {number} | {total['illegal cuts']} | {worst['score']:.2g} | "
+            f"| {float_type} | {datasets} | {total['illegal cuts']} | {worst['score']:.2g} | "
             f"{worst['mean']:.2g} | {total['not finite']} | {total['wrongly']} |"
         )
         print(f"{seconds:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

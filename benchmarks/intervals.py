@@ -9,20 +9,20 @@ process's, data included.
 from functools import partial
 
 import jax
-from workbench import SIX, STATES, large_log, machine, options
+import typer
+from workbench import SIX, STATES, large_log, machine
 
 import osiris_jax as oj
 from osiris_jax.bench.harness import measure
 
 
-def main():
+def main(resamples: int = 1000, runs: int = 2, double: bool = False):
     """Prints the seconds, the memory and the intervals."""
-    given = options(__doc__, resamples=1000, runs=2, double=False)
-    jax.config.update("jax_enable_x64", given.double)
+    jax.config.update("jax_enable_x64", double)
     batch = oj.from_dataframe(large_log(), num_states=STATES)
-    print(f"{batch}, {int(batch.mask.sum()):,} steps, {given.resamples} resamples, {machine()}")
-    bounds = partial(oj.intervals, batch, SIX, resamples=given.resamples)
-    times = measure(bounds, runs=given.runs, budget=float("inf"))
+    print(f"{batch}, {int(batch.mask.sum()):,} steps, {resamples} resamples, {machine()}")
+    bounds = partial(oj.intervals, batch, SIX, resamples=resamples)
+    times = measure(bounds, runs=runs, budget=float("inf"))
     print(
         f"first call {times.first:.1f} s, steady {times.least:.1f} s "
         f"({times.processor:.1f} s of processors), peak {times.peak_memory / 2**30:.2f} GB"
@@ -32,4 +32,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -10,10 +10,11 @@ allows 65,530) and its resident memory. JAX's cache on disk is left out.
 import os
 import time
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import numpy as np
-from workbench import options
+import typer
 
 import osiris_jax as oj
 from osiris_jax.core import compiled
@@ -49,9 +50,8 @@ def resident():
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
-def main():
+def main(logs: Annotated[int, typer.Argument()] = 100):
     """Prints a row for every tenth of the logs."""
-    number = options(__doc__, {"logs": 100}).logs
     jax.config.update("jax_enable_compilation_cache", False)
     compilations = []
 
@@ -62,9 +62,9 @@ def main():
     jax.monitoring.register_event_duration_secs_listener(listen)
     print("| logs | s a log | compilations a log | programs held | memory maps | GB |")
     print("|---|---|---|---|---|---|")
-    some = max(number // 10, 1)
+    some = max(logs // 10, 1)
     start, most = time.perf_counter(), 0
-    for seed in range(number):
+    for seed in range(logs):
         oj.evaluate(log(seed))
         most = max(most, maps())
         if (seed + 1) % some == 0:
@@ -80,4 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -13,7 +13,8 @@ differ and those of `is` and `pdis` differ by chance alone.
 import warnings
 
 import jax
-from workbench import SIX, by_turns, machine, options, print_times
+import typer
+from workbench import SIX, by_turns, machine, print_times
 
 import osiris_jax as oj
 from osiris_jax.bench import scope_rl
@@ -41,25 +42,21 @@ def ours(log, inputs, resamples, names):
     return {name: (one.value, *one.intervals["percentile"]) for name, one in bounds.items()}
 
 
-def main():
+def main(episodes: int = 1000, steps: int = 100, resamples: int = 10_000, runs: int = 3):
     """Prints the seconds, their ratio, and both sides' numbers."""
-    given = options(__doc__, episodes=1000, steps=100, resamples=10_000, runs=3)
     jax.config.update("jax_enable_x64", True)
-    data = scope_rl.dictionaries(given.episodes, given.steps, STATES)
+    data = scope_rl.dictionaries(episodes, steps, STATES)
     sides = {
-        "ours, six": lambda: ours(*data, given.resamples, SIX),
-        "ours, the same four": lambda: ours(*data, given.resamples, tuple(scope_rl.THEIRS)),
+        "ours, six": lambda: ours(*data, resamples, SIX),
+        "ours, the same four": lambda: ours(*data, resamples, tuple(scope_rl.THEIRS)),
     }
     if scope_rl.installed():
         warnings.simplefilter("ignore")
-        sides[THEIRS] = lambda: theirs(*data, given.resamples)
+        sides[THEIRS] = lambda: theirs(*data, resamples)
     else:
         print(f"SCOPE-RL is not installed ({scope_rl.INSTALL}): ours alone")
-    print(
-        f"{given.episodes} episodes of {given.steps} steps, {given.resamples} resamples", end=", "
-    )
-    print(f"float64, {machine()}")
-    estimates, times = by_turns(sides, given.runs)
+    print(f"{episodes} episodes of {steps} steps, {resamples} resamples, float64, {machine()}")
+    estimates, times = by_turns(sides, runs)
     print_times(times, beside=THEIRS if THEIRS in sides else None)
     for name in SIX:
         print(f"{name:8}", end="")
@@ -71,4 +68,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -16,13 +16,13 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 import pandas as pd
+import typer
 from verdict_logs import KINDS, LOGS_OF_A_KIND, draw_log
-from workbench import options
 
 import osiris_jax as oj
 from osiris_jax.inference.weights import SEVERITY
@@ -94,8 +94,8 @@ def show(table: pd.DataFrame) -> None:
     print("\n", pd.crosstab(osirwis["kind"], osirwis["verdict"]), sep="")
 
 
-def main() -> None:
-    half = options(__doc__, {"half": ("design", "report", "express", "dilly-dallying")}).half
+def main(half: Literal["design", "report", "express", "dilly-dallying"]) -> None:
+    """Prints the measures of each verdict."""
     logs = simulated(half) if half in ("design", "report") else gridworld(half)
     start, rows = time.perf_counter(), []
     for number, log in enumerate(logs):
@@ -107,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

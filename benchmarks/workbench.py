@@ -1,8 +1,7 @@
-"""What the scripts share: their options, times, the machine, modules of the tests, a large log."""
+"""What the scripts share: times, the machine, modules of the tests, a large log."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 import time
@@ -22,27 +21,6 @@ from osiris_jax.core.machine import cores
 TESTS = Path(__file__).parent.parent / "tests"
 SIX = ("is", "wis", "pdis", "cwpdis", "osiris", "osirwis")
 EPISODES, STATES, ACTIONS = 20_000, 100, 4
-
-
-def options(text: str | None, argument: Mapping[str, Any] | None = None, **defaults: Any) -> Any:
-    """What the command line says; the type of an option is that of its default.
-
-    Args:
-      text: the script's, whose first line describes it.
-      argument: the one without a dash: its name and default, or a tuple of what it may be.
-      **defaults: options; False is a switch, None a whole number that need not be given.
-    """
-    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
-    kind: dict[str, Any]
-    for name, value in (argument or {}).items():
-        kind = {"choices": value} if isinstance(value, tuple) else {"nargs": "?", "default": value}
-        parser.add_argument(name, type=str if isinstance(value, tuple) else type(value), **kind)
-    for name, value in defaults.items():
-        kind = {"type": int if value is None else type(value), "default": value}
-        if value is False:
-            kind = {"action": "store_true"}
-        parser.add_argument(f"--{name}", **kind)
-    return parser.parse_args()
 
 
 def machine() -> str:

@@ -92,7 +92,6 @@ class Case(NamedTuple):
 
     Attributes:
       make: prepares the data; not timed.
-      trials: data sets, for the cost of one.
       axis: the entry of `shape` that a scaling curve varies.
       place: where it runs; None in this process.
       budget: replaces that of the settings.
@@ -102,7 +101,6 @@ class Case(NamedTuple):
     name: str
     shape: dict[str, int]
     make: Callable[[], Work]
-    trials: int | None = None
     axis: str | None = None
     place: Place | None = None
     budget: float | None = None

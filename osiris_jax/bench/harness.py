@@ -89,7 +89,8 @@ def measure(
         return (clock() - start) / calls, (processor_clock() - used) / calls
 
     gc.collect()
-    forget_peak_memory()
+    with contextlib.suppress(OSError):  # where the system allows it, the peak begins anew
+        CLEAR.write_text(RESET_PEAK)
     begun = clock()
     first, warm = timed(1), timed(1)
     short = warm[0] < at_least
@@ -99,12 +100,6 @@ def measure(
         timings.append(timed(calls))
     seconds = tuple(wall for wall, _ in timings)
     return Measurement(first[0], seconds, calls, peak_memory(), min(timings)[1])
-
-
-def forget_peak_memory() -> None:
-    """Lets the peak begin anew, so that it belongs to one case; where the system allows it."""
-    with contextlib.suppress(OSError):
-        CLEAR.write_text(RESET_PEAK)
 
 
 def peak_memory() -> int | None:
@@ -128,9 +123,13 @@ def load() -> float | None:
 
 def machine(dtype: str) -> dict[str, Any]:
     """What the figures depend on: device, cores, load, memory, versions, float type."""
-    device = jax.local_devices()[0]
+    device, versions = jax.local_devices()[0], {}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    name = _entry(Path("/proc/cpuinfo"), "model name") or platform.processor()
     return {
-        "device": f"{device.platform}: {processor() or device.device_kind}",
+        "device": f"{device.platform}: {name or device.device_kind}",
         "devices": jax.local_device_count(),
         "cores": cores(),
         "load before": load(),
@@ -139,13 +138,8 @@ def machine(dtype: str) -> dict[str, Any]:
         "compilation cache": bool(getattr(jax.config, "jax_compilation_cache_dir", None)),
         "peak of memory": "of each case" if CLEAR.exists() else "of the process so far",
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": versions,
     }
-
-
-def processor() -> str | None:
-    """The processor's name, where Linux tells it."""
-    return _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or None
 
 
 def _entry(path: Path, name: str) -> str | None:
@@ -161,14 +155,6 @@ def _memory() -> int | None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
 
 
 def difference(ours: Any, theirs: Any) -> float:

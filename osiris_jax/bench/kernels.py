@@ -126,7 +126,7 @@ def on_datasets(settings: Settings, kernel: Kernel) -> Case:
         return Work(partial(compiled, batches), moved=_moved(kernel.fields, compiled, batches))
 
     sizes = log_sizes((world.size, world.horizon, world.num_states))
-    return Case("datasets", kernel.name, {"trials": trials} | sizes, make, trials=trials)
+    return Case("datasets", kernel.name, {"trials": trials} | sizes, make)
 
 
 def estimators(settings: Settings) -> list[Case]:

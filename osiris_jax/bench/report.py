@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from osiris_jax.bench import scope_rl
 from osiris_jax.bench.kernels import GRIDWORLD
-from osiris_jax.bench.roofline import Bandwidth
 from osiris_jax.bench.scaling import CONSTANT_WITHIN, Curve, curves
 from osiris_jax.bench.suite import HAD_A_CORE, Results, Timing
-from osiris_jax.core.faces import Table, markdown, plain
+from osiris_jax.core.faces import Table, bullets, markdown_sections, to_json
 from osiris_jax.core.files import write_text
 
 BRIEF = ("case", "shape", "compile", "least", "us/trial", "its time", "ratio", "memory", "of roof")
@@ -31,11 +28,25 @@ def tables(results: Results, columns: Sequence[str] | None = None) -> list[Table
         used = [name for name in columns or filled[0] if any(row[name] for row in filled)]
         lines = [[row[name] for name in used] for row in filled]
         listed.append(Table(group, used, lines, words=2))
-    if lines := [exponent_cells(curve) for curve in curves(results.rows)]:
+    lines = []
+    for curve in curves(results.rows):
+        expected = "" if curve.expected is None else f"{curve.expected:g}"
+        ends = [str(curve.sizes[0]), str(curve.sizes[-1])]
+        exponents = [f"{curve.exponent:.2f}", f"{curve.tail:.2f}", expected]
+        lines.append([curve.name, curve.axis, *ends, *exponents])
+    if lines:
         header = ["case", "axis", "from", "to", "exponent", "of the last two", "expected"]
         caption = "exponents of the cost, least squares in logarithms"
         listed.append(Table(caption, header, lines, words=2))
-    return [*listed, bandwidth_table(results.bandwidth)]
+    speeds = results.bandwidth
+    loops = {
+        "JAX, x <- a x + b": speeds.scale,
+        "JAX, x <- a x + y": speeds.triad,
+        "NumPy, y <- x, one core": speeds.copy,
+    }
+    lines = [[name, f"{speed / 1e9:.3g} GB/s"] for name, speed in loops.items()]
+    caption = f"bandwidth, arrays of {size(speeds.array_bytes)}"
+    return [*listed, Table(caption, ["loop", "moved"], lines)]
 
 
 def by_group(results: Results) -> dict[str, list[Timing]]:
@@ -61,23 +72,6 @@ def cells(row: Timing) -> dict[str, str]:
         "moved": size(row.moved),
         "of roof": "" if row.share is None else f"{100 * row.share:.2g} %",
     }
-
-
-def exponent_cells(curve: Curve) -> list[str]:
-    expected = "" if curve.expected is None else f"{curve.expected:g}"
-    ends = [str(curve.sizes[0]), str(curve.sizes[-1])]
-    return [curve.name, curve.axis, *ends, f"{curve.exponent:.2f}", f"{curve.tail:.2f}", expected]
-
-
-def bandwidth_table(bandwidth: Bandwidth) -> Table:
-    loops = {
-        "JAX, x <- a x + b": bandwidth.scale,
-        "JAX, x <- a x + y": bandwidth.triad,
-        "NumPy, y <- x, one core": bandwidth.copy,
-    }
-    lines = [[name, f"{speed / 1e9:.3g} GB/s"] for name, speed in loops.items()]
-    caption = f"bandwidth, arrays of {size(bandwidth.array_bytes)}"
-    return Table(caption, ["loop", "moved"], lines)
 
 
 def in_unit(value: float | None, units: Mapping[str, float]) -> str:
@@ -183,29 +177,22 @@ def trials_line(curve: Curve) -> str:
     )
 
 
-def as_dict(results: Results) -> dict[str, Any]:
-    """Everything as plain data, numbers that are not finite as null."""
-    return plain(
-        {
-            "machine": results.machine,
-            "quick": results.quick,
-            "bandwidth": results.bandwidth._asdict() | {"best": results.bandwidth.best},
-            "rows": [dataclasses.asdict(row) | {"agrees": row.agrees} for row in results.rows],
-            "curves": [curve.as_dict() for curve in curves(results.rows)],
-            "findings": findings(results),
-        }
-    )
-
-
 def write(results: Results, out: Path) -> list[Path]:
-    """`bench.md` and `bench.json`."""
+    """`bench.md`, and `bench.json`: everything as plain data, what is not finite as null."""
     legend = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
-    parts = ["# Benchmark", "\n".join(f"- {line}" for line in findings(results))]
-    for table in tables(results):
-        parts += [f"## {table.caption}", markdown(table.header, table.lines).strip()]
-    parts.append(f"{legend}. Ratio: the rival's least time over ours.")
-    text = "\n\n".join(parts) + "\n"
-    return [
-        write_text(out / "bench.md", text),
-        write_text(out / "bench.json", json.dumps(as_dict(results), indent=2)),
-    ]
+    page = f"# Benchmark\n\n{bullets(findings(results))}{markdown_sections(tables(results))}"
+    page += f"\n{legend}. Ratio: the rival's least time over ours.\n"
+    fitted = ("exponent", "tail", "expected", "spread")
+    data = {
+        "machine": results.machine,
+        "quick": results.quick,
+        "bandwidth": results.bandwidth._asdict() | {"best": results.bandwidth.best},
+        "rows": [dataclasses.asdict(row) | {"agrees": row.agrees} for row in results.rows],
+        "curves": [
+            curve._asdict() | {name: getattr(curve, name) for name in fitted}
+            for curve in curves(results.rows)
+        ],
+        "findings": findings(results),
+    }
+    texts = {"bench.md": page, "bench.json": to_json(data)}
+    return [write_text(out / name, text) for name, text in texts.items()]

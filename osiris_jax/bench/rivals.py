@@ -35,26 +35,13 @@ def weights(log: Log) -> np.ndarray:
     return np.exp(log.log_ratio.sum(1))
 
 
-def monte_carlo(log: Log) -> float:
-    return returns(log).mean()
+def weights_so_far(log: Log) -> np.ndarray:
+    """[traj, time] the product of the ratios up to each step."""
+    return np.exp(log.log_ratio.cumsum(1))
 
 
-def importance_sampling(log: Log) -> float:
-    return (weights(log) * returns(log)).mean()
-
-
-def weighted_importance_sampling(log: Log) -> float:
-    weight = weights(log)
-    return (weight * returns(log)).sum() / weight.sum()
-
-
-def per_decision(log: Log) -> float:
-    return (np.exp(log.log_ratio.cumsum(1)) * log.reward).sum(1).mean()
-
-
-def consistent_per_decision(log: Log) -> float:
-    weight = np.exp(log.log_ratio.cumsum(1))
-    return ((weight * log.reward).sum(0) / weight.sum(0)).sum()
+def weighted_mean(weight: np.ndarray, values: np.ndarray) -> Any:
+    return (weight * values).sum(0) / weight.sum(0)
 
 
 def per_horizon(log: Log) -> float:
@@ -63,7 +50,7 @@ def per_horizon(log: Log) -> float:
     total = 0.0
     for one in np.unique(length):
         same = length == one
-        total += same.mean() * (weight[same] * gain[same]).sum() / weight[same].sum()
+        total += same.mean() * weighted_mean(weight[same], gain[same])
     return total
 
 
@@ -175,11 +162,11 @@ def pipeline(log: Log, names: Sequence[str], alphas: Sequence[float]) -> np.ndar
 
 OMITTING = {"osiris": "is", "osirwis": "wis"}
 ESTIMATORS: dict[str, Callable[[Log], float]] = {
-    "mc": monte_carlo,
-    "is": importance_sampling,
-    "wis": weighted_importance_sampling,
-    "pdis": per_decision,
-    "cwpdis": consistent_per_decision,
+    "mc": lambda log: returns(log).mean(),
+    "is": lambda log: (weights(log) * returns(log)).mean(),
+    "wis": lambda log: weighted_mean(weights(log), returns(log)),
+    "pdis": lambda log: (weights_so_far(log) * log.reward).sum(1).mean(),
+    "cwpdis": lambda log: weighted_mean(weights_so_far(log), log.reward).sum(),
     "phwis": per_horizon,
     "incris": incremental,
     "mis": marginalised,

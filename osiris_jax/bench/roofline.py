@@ -53,7 +53,7 @@ def bandwidth(array_bytes: int, runs: int = 5) -> Bandwidth:
     source, sink = np.ones(size, np.float32), np.zeros(size, np.float32)
     scale, triad, copy = (
         measure(loop, runs=runs).least
-        for loop in (partial(_scale, x), partial(_triad, x, y), partial(np.copyto, sink, source))
+        for loop in (partial(_loop, x, 1.0), partial(_loop, x, y), partial(np.copyto, sink, source))
     )
     return Bandwidth(
         scale=LOOPS * SCALE_ARRAYS * source.nbytes / scale,
@@ -64,12 +64,7 @@ def bandwidth(array_bytes: int, runs: int = 5) -> Bandwidth:
 
 
 @jax.jit
-def _scale(x: Array) -> Array:
-    return lax.fori_loop(0, LOOPS, lambda _, x: 0.5 * x + 1, x)
-
-
-@jax.jit
-def _triad(x: Array, y: Array) -> Array:
+def _loop(x: Array, y: Array | float) -> Array:
     return lax.fori_loop(0, LOOPS, lambda _, x: 0.5 * x + y, x)
 
 

@@ -62,11 +62,6 @@ class Curve(NamedTuple):
         each = np.asarray(self.seconds) / np.asarray(self.sizes)
         return float(each.max() / each.min() - 1)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The curve with what is fitted to it, for a file."""
-        fitted = ("exponent", "tail", "expected", "spread")
-        return self._asdict() | {name: getattr(self, name) for name in fitted}
-
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """b of seconds = a size^b, by least squares in logarithms."""

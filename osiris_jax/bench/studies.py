@@ -19,6 +19,7 @@ from osiris_jax.core.options import default
 from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import ON_POLICY, Study
 from osiris_jax.study.run import compute
+from osiris_jax.study.source import keys_of
 
 PIPELINE = ("is", "wis", "phwis", "incris", "mis", "osiris", "osirwis")
 LINEAR = tuple(name for name in PIPELINE if name not in ("incris", "mis"))
@@ -41,7 +42,7 @@ def _rollout(name: str, trials: int) -> Case:
         return Work(function, moved=lambda: bytes_of(function()))
 
     shape = {"trials": trials, "trajectories": world.size}
-    return Case("simulation", name, shape, make, trials=trials)
+    return Case("simulation", name, shape, make)
 
 
 def study_of(settings: Settings, **fields: Any) -> Study:
@@ -49,11 +50,6 @@ def study_of(settings: Settings, **fields: Any) -> Study:
     usual: dict[str, Any] = {"world": GRIDWORLD, "alphas": default(ALPHAS)}
     usual["estimators"] = settings.size(PIPELINE, ("is", "wis", "osirwis"))
     return Study(**{**usual, "dtype": settings.dtype, **fields})
-
-
-def run_study(study: Study) -> Any:
-    """All trials, chunk by chunk, without files."""
-    return compute(study, Engine(study))
 
 
 def study_case(group: str, name: str, study: Study, *, compared: int = 0, **given: Any) -> Case:
@@ -66,18 +62,18 @@ def study_case(group: str, name: str, study: Study, *, compared: int = 0, **give
 
     def make() -> Work:
         beside = _beside_study(study, compared) if compared else None
-        return Work(partial(run_study, study), beside, partial(_study_bytes, study))
+        return Work(lambda: compute(study, Engine(study)), beside, partial(_study_bytes, study))
 
     shape = {"trials": study.trials, "trajectories": study.sizes[0]}
     if study.world.name == GRIDWORLD:
         shape |= {"steps": study.world.horizon, "states": study.world.num_states}
-    return Case(group, name, shape, make, trials=study.trials, **given)
+    return Case(group, name, shape, make, **given)
 
 
 def _study_bytes(study: Study) -> int:
     """Every array of the data written once and read once, and the values written."""
     world, size = study.world, study.sizes[0]
-    keys = Engine(study).keys(np.arange(min(8, study.trials), dtype=np.uint32))
+    keys = keys_of(study.seed, np.arange(min(8, study.trials), dtype=np.uint32))
     steps = world.steps_needed(keys, size)
     recorded = partial(world.rollout, n=size, steps=steps, observations=False)
     batches = jax.eval_shape(recorded, keys)
@@ -91,7 +87,7 @@ def _beside_study(study: Study, compared: int) -> Rival:
     numbers = np.arange(compared, dtype=np.uint32)
     with jax.enable_x64(True):
         engine = Engine(few)
-        batches = few.world.rollout(engine.keys(numbers), few.sizes[0])
+        batches = few.world.rollout(keys_of(few.seed, numbers), few.sizes[0])
     logs = [data.as_numpy(jax.tree.map(lambda x, k=k: x[k], batches)) for k in range(compared)]
     return Rival(
         f"{NUMPY}, {compared} data sets given",

@@ -131,36 +131,31 @@ def run(
 
 
 def row_of(case: Case, settings: Settings, roof: float) -> Timing:
-    """The case measured where it belongs."""
+    """The case measured where it belongs, its rival after it."""
     if case.place is not None:
         return alone(case, settings, roof)
+    budget, trials = case.budget or settings.budget, case.shape.get("trials")
     with jax.enable_x64(settings.dtype == "float64"):
-        return measured(case, settings, roof)
-
-
-def measured(case: Case, settings: Settings, roof: float) -> Timing:
-    """The case measured in this process, its rival after it."""
-    work = case.make()
-    budget = settings.budget if case.budget is None else case.budget
-    ours = measure(work.function, runs=settings.runs, budget=budget)
-    moved = None if work.moved is None else work.moved()
-    row = Timing(
-        group=case.group,
-        name=case.name,
-        shape=case.shape,
-        dtype=settings.dtype,
-        compile_seconds=ours.compiling,
-        least=ours.least,
-        median=ours.median,
-        runs=len(ours.seconds),
-        us_per_trial=None if case.trials is None else 1e6 * ours.least / case.trials,
-        processor=ours.processor,
-        peak_memory=ours.peak_memory,
-        moved=moved,
-        share=roofline.share(moved, ours.least, roof),
-        axis=case.axis,
-    )
-    return row if work.rival is None else beside(row, work.rival, settings)
+        work = case.make()
+        ours = measure(work.function, runs=settings.runs, budget=budget)
+        moved = None if work.moved is None else work.moved()
+        row = Timing(
+            group=case.group,
+            name=case.name,
+            shape=case.shape,
+            dtype=settings.dtype,
+            compile_seconds=ours.compiling,
+            least=ours.least,
+            median=ours.median,
+            runs=len(ours.seconds),
+            us_per_trial=None if trials is None else 1e6 * ours.least / trials,
+            processor=ours.processor,
+            peak_memory=ours.peak_memory,
+            moved=moved,
+            share=roofline.share(moved, ours.least, roof),
+            axis=case.axis,
+        )
+        return row if work.rival is None else beside(row, work.rival, settings)
 
 
 def beside(row: Timing, rival: Rival, settings: Settings) -> Timing:

@@ -98,7 +98,9 @@ class EvaluateLog:
         pictures = {k: in_both_forms(figure) for k, figure in draw(evaluation).items()}
         page = render(evaluation, about, {name: forms["png"] for name, forms in pictures.items()})
         show(evaluation, self)
-        summary = evaluation.summary() | {"command": self.command, "log": log_facts(ready)}
+        log = {name: getattr(ready.log, name) for name in ("columns", "notes", "labels")}
+        log["fitted_behavior"] = None if ready.fit is None else ready.fit.words
+        summary = evaluation.summary() | {"command": self.command, "log": log}
         out = self.out
         tables = [write_text(out / "summary.json", to_json(summary))]
         tables.append(write_text(out / "evaluation.md", as_markdown(evaluation, about)))
@@ -204,13 +206,3 @@ def show(evaluation: Evaluation, request: EvaluateLog) -> None:
         print_table(caption, DIFFERENCE_HEADER, evaluation.difference_lines())
     for note in evaluation.notes:
         say("-", note)
-
-
-def log_facts(ready: Ready) -> dict[str, Any]:
-    """How the log was read and where its propensities come from."""
-    return {
-        "columns": ready.log.columns,
-        "notes": ready.log.notes,
-        "labels": ready.log.labels,
-        "fitted_behavior": None if ready.fit is None else ready.fit.words,
-    }

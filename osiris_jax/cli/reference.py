@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from osiris_jax.batch import TrajectoryBatch
@@ -22,6 +22,7 @@ from osiris_jax.pipeline.estimate import estimate
 from osiris_jax.pipeline.selection import ALPHAS, AUTO, DEFAULT_METHOD, SELECTION
 from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
+from osiris_jax.study.checks import needs
 from osiris_jax.study.plan import TRUE_TOLERANCE
 
 REFRESH = "osiris-jax list --markdown > docs/reference.md"
@@ -192,23 +193,10 @@ def _needs_of_test(name: str) -> list[str]:
 
 def fields_needed(kernel: Callable[[TrajectoryBatch], Any]) -> list[str]:
     """The fields without which the kernel refuses a batch; "a or b" where either will do."""
-    alone = [field for field in FIELDS if _refuses(kernel, field)]
+    refused_without = partial(needs, kernel, observation=jnp.zeros((2, 3, 2)))
+    alone = [field for field in FIELDS if refused_without(field)]
     others = [field for field in FIELDS if field not in alone]
-    if not _refuses(kernel, *others):
+    if not refused_without(*others):
         return alone
-    pairs = [pair for pair in combinations(others, 2) if _refuses(kernel, *pair)]
+    pairs = [pair for pair in combinations(others, 2) if refused_without(*pair)]
     return alone + [" or ".join(pair) for pair in pairs]
-
-
-def _refuses(kernel: Callable[[TrajectoryBatch], Any], *absent: str) -> bool:
-    """Whether tracing the kernel on two short trajectories without these fields fails."""
-    steps, ids, probs = jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32), jnp.zeros((2, 3, 2))
-    fields: dict[str, Any] = {"log_ratio": steps, "action": ids, "state": ids}
-    fields |= dict.fromkeys(("observation", "target_probs", "behavior_probs"), probs)
-    fields |= dict.fromkeys(absent)
-    batch = TrajectoryBatch(reward=steps, mask=steps == 0, num_states=2, num_actions=2, **fields)
-    try:
-        jax.eval_shape(kernel, batch)
-    except ValueError:
-        return True
-    return False

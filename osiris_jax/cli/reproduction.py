@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from osiris_jax import plots
 from osiris_jax.cli.ending import resumable
-from osiris_jax.cli.figures import reproduce_figure
 from osiris_jax.cli.pages import Section, print_section, write_index
 from osiris_jax.cli.reproduce import Reproduce
-from osiris_jax.core.faces import Table, markdown, markdown_sections, to_json
+from osiris_jax.core.faces import Table, markdown, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import say, stages
 from osiris_jax.data.columns import suggest
 from osiris_jax.paper import tables
-from osiris_jax.paper.figures import FIGURES
+from osiris_jax.paper.figure_request import Drawn
+from osiris_jax.paper.figures import FIGURES, figure
 from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
 from osiris_jax.paper.pictures import rmse_dots
-from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, Protocol, ablation
+from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, PUBLISHED, Protocol, ablation
 from osiris_jax.paper.run import Result, rows_together
 from osiris_jax.study.checks import MOST_TRIALS, integer
 from osiris_jax.worlds import make
@@ -31,6 +32,8 @@ USUAL_WORLDS = (*GRIDWORLDS, "cartpole")
 PUBLISHED_TRIALS, INDEPENDENT_TRIALS, NETWORK_TRIALS = 200, 10_000, 50
 FITTED_TRIALS, FITTED_NETWORK_TRIALS = 1000, 20  # where a network is fitted to each data set
 ABLATION_TRIALS = 1000
+OVERLAP = "Standard errors are those of independent trials; these overlap, so they are too small."
+CLAIM_HEADER = ("claim", "world", "numbers", "holds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +142,12 @@ def reproduce_all(request: Reproduction) -> None:
 def reproduce_table(request: Reproduction) -> list[Section]:
     """A table of the paper under each protocol, beside what is printed."""
     out, table = request.out, request.target
-    results = _table_results(request)
+    results: dict[tuple[str, str], Result] = {}
+    with stages() as tell:
+        for name, protocol in itertools.product(request.worlds, request.protocols):
+            trials = request.trials_of(name, protocol)
+            together = _results(request, make(name), [protocol], protocol.name, trials, tell)
+            results[name, protocol.name] = together[protocol.name]
     summary = [row for result in results.values() for row in result.rows]
     blocks = tables.blocks_of(summary, table)
     notes = _notes(blocks, table)
@@ -166,29 +174,29 @@ def reproduce_table(request: Reproduction) -> list[Section]:
     return [Section(table, TABLES[table].title, to_print, notes, pictures, files)]
 
 
-def _table_results(request: Reproduction) -> dict[tuple[str, str], Result]:
-    results = {}
-    with stages() as progress:
-        for name in request.worlds:
-            for protocol in request.protocols:
-                together = rows_together(
-                    make(name),
-                    (protocol,),
-                    request.target,
-                    trials=request.trials_of(name, protocol),
-                    seed=request.seed,
-                    out=request.out / protocol.name / name,
-                    progress=_labelled(progress, f"{name}, {protocol.name}"),
-                )
-                results[name, protocol.name] = together[protocol.name]
-    return results
+def _results(
+    request: Reproduction,
+    world: Any,
+    protocols: Sequence[Protocol],
+    folder: str,
+    trials: int,
+    tell: Callable[[str, int, int], None],
+) -> dict[str, Result]:
+    """A table's columns in a world, by protocol; kept in a folder of their own."""
+    label = f"{world.name}, {folder}"
 
+    def progress(stage: str, done: int, total: int) -> None:
+        tell(label if stage == "trials" else f"{label}: {stage}", done, total)
 
-def _labelled(progress: Any, label: str) -> Callable[[str, int, int], None]:
-    def show(stage: str, done: int, total: int) -> None:
-        progress(label if stage == "trials" else f"{label}: {stage}", done, total)
-
-    return show
+    return rows_together(
+        world,
+        protocols,
+        request.target if request.target in TABLES else "table1",
+        trials=trials,
+        seed=request.seed,
+        out=request.out / folder / world.name,
+        progress=progress,
+    )
 
 
 def _notes(blocks: Sequence[tables.Block], table: str) -> list[str]:
@@ -219,22 +227,15 @@ def reproduce_ablation(request: Reproduction) -> list[Section]:
     """Table 1 from the published protocol to the definitions, one deviation after another."""
     first, *others = ablation()
     out, summary, to_print = request.out, [], []
-    with stages() as progress:
+    with stages() as tell:
         for name in request.worlds:
             world, by_step = make(name), {}
-            for steps, trials, folder in (
-                ([first], request.trials or PUBLISHED_TRIALS, first.name),
-                (others, request.trials or ABLATION_TRIALS, "mended"),
+            for steps, usual, folder in (
+                ([first], PUBLISHED_TRIALS, first.name),
+                (others, ABLATION_TRIALS, "mended"),
             ):
-                results = rows_together(
-                    world,
-                    steps,
-                    "table1",
-                    trials=trials if name in GRIDWORLDS or request.trials else NETWORK_TRIALS,
-                    seed=request.seed,
-                    out=out / folder / name,
-                    progress=_labelled(progress, f"{name}, {folder}"),
-                )
+                usual = usual if name in GRIDWORLDS else NETWORK_TRIALS
+                results = _results(request, world, steps, folder, request.trials or usual, tell)
                 by_step |= {step: result.rows for step, result in results.items()}
             summary += [row for step in by_step.values() for row in step]
             caption = f"{name}: each step keeps those before it"
@@ -245,6 +246,68 @@ def reproduce_ablation(request: Reproduction) -> list[Section]:
     texts = {"ablation.md": page, "summary.json": to_json(summary)}
     files = [write_text(out / name, text) for name, text in texts.items()]
     return [Section("ablation", title, to_print, (), (), files)]
+
+
+def reproduce_figure(request: Reproduction) -> list[Section]:
+    """A figure under each protocol, written as PNG and PDF, and its numbers."""
+    sections, rows, claims = [], [], []
+    for protocol in request.protocols:
+        with stages() as tell:
+            drawn = figure(
+                request.target,
+                list(request.worlds),
+                protocol=protocol,
+                trials=request.trials,
+                seed=request.seed,
+                progress=lambda stage, *steps, name=f"{request.target}, {protocol.name}": tell(
+                    f"{name}, {stage}", *steps
+                ),
+            )
+        sections.append(_figure_section(request, protocol, drawn))
+        rows += [{"protocol": protocol.name, **row} for row in drawn.rows]
+        claims += [{"protocol": protocol.name, **claim} for claim in drawn.claims]
+    write_text(request.out / "summary.json", to_json(rows))
+    write_text(request.out / "findings.json", to_json(claims))
+    return sections
+
+
+def _figure_section(request: Reproduction, protocol: Protocol, drawn: Drawn) -> Section:
+    name, out = request.target, request.out
+    file_name = f"{name}-published" if protocol is PUBLISHED else name
+    tables = [numbers_table(drawn.rows)] if drawn.rows else []
+    claims = [claim_line(claim) for claim in drawn.claims]
+    if claims:
+        tables.append(Table("What the paper says of it", CLAIM_HEADER, claims, words=4))
+    notes = [drawn.caption, *([OVERLAP] if protocol is PUBLISHED and claims else [])]
+    title = f"Figure {name.removeprefix('fig')}, {protocol.name} protocol"
+    page = f"# {title}\n\n" + "\n\n".join(notes) + "\n" + markdown_sections(tables)
+    files = [write_text(out / f"{file_name}.md", page), out / "summary.json"]
+    pictures = plots.save(drawn.figure, out, file_name)
+    return Section(file_name, title, tables[-1:], notes, pictures, files)
+
+
+def numbers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The numbers of a figure, as they are."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [[_as_text(row.get(key)) for key in header] for row in rows]
+    return Table("Numbers", header, lines, words=2)
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def claim_line(claim: Mapping[str, Any]) -> list[str]:
+    """A claim with its numbers and a yes or no."""
+    numbers = "; ".join(
+        f"{claim[side]} {with_error(claim[f'{side}_value'], claim[f'{side}_se'])}"
+        for side in ("larger", "smaller")
+    )
+    difference = with_error(claim["difference"], claim["difference_se"])
+    holds = "yes" if claim["holds"] else "no"
+    return [claim["claim"], claim["world"], f"{numbers}; difference {difference}", holds]
 
 
 TARGETS: dict[str, Callable[[Reproduction], list[Section]]] = {

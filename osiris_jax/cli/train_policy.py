@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from osiris_jax.cli import options
-from osiris_jax.cli.options import Seed
+from osiris_jax.cli.options import Seed, passed_on
 from osiris_jax.core.faces import to_json
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import print_table, say, stages
@@ -37,13 +37,13 @@ class TrainPolicy:
         world, out, recipes = self.world, self.out, training.RECIPES
         if world not in recipes:
             raise ValueError(f"world: {world!r} has no recipe; there are {', '.join(recipes)}")
-        asked = {name: getattr(self, name) for name in ("runs", "updates")}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        for name, value in asked.items():
-            if not 1 <= value <= MOST:
-                raise ValueError(f"{name}: expected a positive number up to {MOST}, got {value}")
+        asked = passed_on(self, recipes[world])
+        for name in ("runs", "updates"):
+            if not 1 <= asked.get(name, 1) <= MOST:
+                number = asked[name]
+                raise ValueError(f"{name}: expected a positive number up to {MOST}, got {number}")
         with stages() as progress:
-            trained = recipes[world](self.seed, progress=progress, **asked)
+            trained = recipes[world](progress=progress, **asked)
         facts = trained.facts
         network = out / f"{world}.npz"
         save_network(network, trained.q)

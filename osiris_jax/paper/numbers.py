@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from osiris_jax.study.experiment import Cell
-from osiris_jax.study.plan import ON_POLICY
+from osiris_jax.study.plan import ON_POLICY, Cell
 
 GRIDWORLDS = ("dilly-dallying", "express")
 STATISTICS = ("mean", "std", "rmse")

@@ -19,8 +19,7 @@ from osiris_jax.paper.numbers import TABLES, Column
 from osiris_jax.paper.protocol import INDEPENDENT, Form, Protocol
 from osiris_jax.study.chunks import Progress
 from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
-from osiris_jax.study.experiment import Cell, to_toml
-from osiris_jax.study.plan import Study
+from osiris_jax.study.plan import Cell, Study, to_toml
 from osiris_jax.study.run import compute
 from osiris_jax.study.store import Store
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +31,6 @@ from osiris_jax.study.checks import (
     weighting,
 )
 from osiris_jax.study.chunks import Progress, by_size
-from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld
 
 TESTS = ("welch", "smirnov", "effect")
@@ -54,13 +52,6 @@ class TestForm(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         return {"weighting": self.weighting, **VARIANTS[self.variant]}
-
-
-class _Counts(NamedTuple):
-    """[trial, level, class] states that are called relevant, [trial, class] that count."""
-
-    rejected: Any
-    counted: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,31 +125,22 @@ class Calibration:
         """
         gap = _gaps(self.world, self.discount)
         classes = np.searchsorted(self.edges, gap)
-        rows = []
+        forms, rows = self._forms(), []
 
-        def counts_of(size: int, trials: np.ndarray) -> list[_Counts]:
-            keys = keys_of(self.seed, trials)
-            batch = self.world.rollout(keys, size)
-            return [self._count(keys, batch, form, classes) for form in self._forms()]
+        def count(form: TestForm, keys: Array, batch: TrajectoryBatch) -> tuple[Array, Array]:
+            numbers = {"levels": np.asarray(self._levels(form.test)), "classes": classes}
+            numbers |= {"discount": self.discount, "least_visits": self.least_visits}
+            return _count(keys, batch, numbers, form, len(self.edges))
 
-        for size, counts in by_size(self, CHUNK_CELLS, lambda n: partial(counts_of, n), progress):
-            for form, of_form in zip(self._forms(), counts, strict=True):
+        def statistic(*data_sets: Any) -> list[tuple[Array, Array]]:
+            return [count(form, *data_sets) for form in forms]
+
+        for size, counts in by_size(self, CHUNK_CELLS, statistic, progress):
+            for form, of_form in zip(forms, counts, strict=True):
                 rows += self._rows({**form._asdict(), "size": size}, classes, gap, *of_form)
         if not rows:
             raise ValueError("sizes: so few trajectories that no test could decide in any data set")
         return rows
-
-    def _count(
-        self, keys: Array, batch: TrajectoryBatch, form: TestForm, classes: np.ndarray
-    ) -> _Counts:
-        numbers = _Numbers(
-            levels=np.asarray(self._levels(form.test)),
-            discount=self.discount,
-            least_visits=self.least_visits,
-            classes=classes,
-        )
-        counts = _count(keys, batch, numbers, form, len(self.edges))
-        return _Counts(*(np.asarray(x, np.int64) for x in counts))
 
     def _forms(self) -> list[TestForm]:
         """Every test in every form that there is."""
@@ -206,34 +188,29 @@ def _gaps(world: TabularWorld, discount: float) -> np.ndarray:
     return np.where(visited, exact.q.max(1) - exact.q.min(1), -1.0)
 
 
-class _Numbers(NamedTuple):
-    """What is traced; `classes` is [state] the class of each state."""
-
-    levels: np.ndarray
-    discount: float
-    least_visits: Any
-    classes: np.ndarray
-
-
 @compiled(static_argnames=("form", "num_classes"))
 def _count(
-    keys: Array, batch: TrajectoryBatch, numbers: _Numbers, form: TestForm, num_classes: int
-) -> _Counts:
-    """The counts of every data set."""
+    keys: Array, batch: TrajectoryBatch, numbers: dict[str, Any], form: TestForm, num_classes: int
+) -> tuple[Array, Array]:
+    """[trial, level, class] states that are called relevant, [trial, class] that count.
 
-    def of_data_set(key: Array, batch: TrajectoryBatch) -> _Counts:
-        options = {**form.options, "discount": numbers.discount}
+    Args:
+      numbers: traced; `classes` is [state] the class of each state.
+    """
+
+    def of_data_set(key: Array, batch: TrajectoryBatch) -> tuple[Array, Array]:
+        options = {**form.options, "discount": numbers["discount"]}
         if "key" in keywords(RELEVANCE[form.test]):
             options["key"] = random.fold_in(key, FIT_STREAM)
         evidence = gather(batch, "is", form.test, **options)
         if evidence.value.ndim == 2:
             of_first_trajectory = evidence.value[0]
             evidence = evidence._replace(value=of_first_trajectory)
-        counts = _testable(batch, form, numbers.least_visits).astype(jnp.int32)
-        levels = jnp.asarray(numbers.levels, batch.dtype)
+        counts = _testable(batch, form, numbers["least_visits"]).astype(jnp.int32)
+        levels = jnp.asarray(numbers["levels"], batch.dtype)
         rejected = jax.vmap(lambda level: map_at(evidence, level))(levels) * counts[None]
-        by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, numbers.classes, num_classes))
-        return _Counts(by_class(rejected), by_class(counts[None])[0])
+        by_class = jax.vmap(lambda x: jax.ops.segment_sum(x, numbers["classes"], num_classes))
+        return by_class(rejected), by_class(counts[None])[0]
 
     return jax.vmap(of_data_set)(keys, batch)
 

@@ -44,21 +44,20 @@ def number(field: str, value: Any, least: float, most: float) -> float:
     return float(str(value)) if isinstance(value, np.floating) else float(value)
 
 
-def tabular_world(world: Any, problem: str) -> TabularWorld:
-    """The world, made if it is a name, if its exact answers are known."""
-    world = make(world) if isinstance(world, str) else world
-    if not isinstance(world, TabularWorld):
-        raise ValueError(f"world: {problem}")
-    return world
+def sizes(values: tuple, least: int) -> tuple[int, ...]:
+    """The values, if they are numbers of trajectories."""
+    return tuple(integer("sizes", value, least, MOST_TRAJECTORIES) for value in values)
 
 
 def settle_data_sets(plan: Any, problem: str, smallest: int) -> None:
     """Makes the world of a frozen plan, which must be tabular; checks trials, sizes and seed."""
-    object.__setattr__(plan, "world", tabular_world(plan.world, problem))
+    world = make(plan.world) if isinstance(plan.world, str) else plan.world
+    if not isinstance(world, TabularWorld):
+        raise ValueError(f"world: {problem}")
+    object.__setattr__(plan, "world", world)
     integer("trials", plan.trials, 2, MOST_TRIALS)
     some_of(plan, "sizes")
-    for size in plan.sizes:
-        integer("sizes", size, smallest, MOST_TRAJECTORIES)
+    sizes(plan.sizes, smallest)
     integer("seed", plan.seed, 0, LARGEST_SEED)
 
 
@@ -95,10 +94,10 @@ def try_kernel(kernel: Callable[[TrajectoryBatch], Any], **changes: Any) -> None
     jax.eval_shape(kernel, batch.replace(**changes))
 
 
-def needs(kernel: Callable[[TrajectoryBatch], Any], field: str) -> bool:
-    """Whether the kernel refuses a batch without the field."""
+def needs(kernel: Callable[[TrajectoryBatch], Any], *fields: str, **changes: Any) -> bool:
+    """Whether the kernel refuses a batch without these fields, and with these changes."""
     try:
-        try_kernel(kernel, **{field: None})
+        try_kernel(kernel, **changes | dict.fromkeys(fields))
     except ValueError:
         return True
     return False

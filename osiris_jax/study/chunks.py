@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
+
+from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.study.source import keys_of
 
 Progress = Callable[[str, int, int], None]
 
@@ -44,39 +48,27 @@ class Chunks:
         return np.pad(trials, (0, self.size - len(trials)), mode="edge")
 
 
-class Sized(Protocol):
-    """Data sets of a world in several sizes, as in `Coverage` and `Calibration`."""
-
-    @property
-    def world(self) -> Any: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-
-
 def by_size(
-    study: Sized,
+    plan: Any,
     cells: int,
-    statistic_of: Callable[[int], Callable[[np.ndarray], Any]],
+    statistic: Callable[[Array, TrajectoryBatch], Any],
     progress: Progress | None,
 ) -> Iterator[tuple[int, Any]]:
-    """(size, statistic of all trials) for each size: a tree of arrays [trial, ...].
+    """(size, statistic of all data sets) for each size: a tree of arrays [trial, ...].
 
     Args:
-      study: the world, its trials and sizes.
+      plan: has a world, trials, sizes and a seed, as `Coverage` and `Calibration`.
       cells: steps, padded, that a chunk may hold.
-      statistic_of: by size, the statistic of some trials, always as many; what it says of those
+      statistic: of the keys and data sets of some trials, always as many; what it says of those
         beyond the last is dropped.
       progress: called with ("data sets", done, total).
     """
-    tell, total = progress or silent, len(study.sizes) * study.trials
-    for number, size in enumerate(study.sizes):
-        chunks = Chunks.even(study.trials, cells // (size * study.world.horizon))
-        statistic, parts = statistic_of(size), []
-        for first in range(0, study.trials, chunks.size):
-            trials = np.arange(first, first + chunks.size, dtype=np.uint32)
-            parts.append(statistic(trials))
-            done = min(first + chunks.size, study.trials)
-            tell("data sets", number * study.trials + done, total)
-        yield size, jax.tree.map(lambda *x: np.concatenate(x)[: study.trials], *parts)
+    tell, total = progress or silent, len(plan.sizes) * plan.trials
+    for number, size in enumerate(plan.sizes):
+        chunks, parts = Chunks.even(plan.trials, cells // (size * plan.world.horizon)), []
+        for first in range(0, plan.trials, chunks.size):
+            keys = keys_of(plan.seed, np.arange(first, first + chunks.size, dtype=np.uint32))
+            parts.append(jax.device_get(statistic(keys, plan.world.rollout(keys, size))))
+            done = min(first + chunks.size, plan.trials)
+            tell("data sets", number * plan.trials + done, total)
+        yield size, jax.tree.map(lambda *x: np.concatenate(x)[: plan.trials], *parts)

@@ -7,8 +7,7 @@ methods need: the largest and the smallest over all trajectories that can happen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +29,6 @@ from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.pipeline.spec import Spec, make_specs
 from osiris_jax.study.checks import settle_data_sets, some_of, weighting
 from osiris_jax.study.chunks import Progress, by_size
-from osiris_jax.study.source import keys_of
 from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
 
 CHUNK_CELLS = 2**21
@@ -140,7 +138,8 @@ class Coverage:
         exact = self.world.exact(self.discount)
         truth = {"mc": float(exact.behavior_value), "": float(exact.value)}
         rows = []
-        for size, intervals in by_size(self, CHUNK_CELLS, self._intervals_of, progress):
+        statistic = partial(self._intervals, {})
+        for size, intervals in by_size(self, CHUNK_CELLS, statistic, progress):
             for (label, method), (low, high) in zip(self.pairs, intervals, strict=True):
                 true = truth.get(label, truth[""])
                 rows.append(self._row(label, method, size, true, low, high))
@@ -157,19 +156,6 @@ class Coverage:
             if refusal(method, spec, least) is None
         ]
 
-    def _intervals_of(self, size: int) -> Callable[[np.ndarray], list[Interval]]:
-        """What gives the intervals of some trials, each [trial], in the order of `pairs`."""
-        room: Sizes | None = None
-
-        def intervals(trials: np.ndarray) -> list[Interval]:
-            nonlocal room
-            keys = keys_of(self.seed, trials)
-            batch = trim(self.world.rollout(keys, size), bucket_length)
-            room = _room(batch, room)
-            return self._intervals(keys, batch, room)
-
-        return intervals
-
     @cached_property
     def _two_trajectories(self) -> dict[str, Spec]:
         """The specs for a data set as small as can be: what is refused is refused of any."""
@@ -185,15 +171,25 @@ class Coverage:
         """Of weights and returns, as the world has them."""
         return bounds_of(self.world, self.discount)
 
-    def _intervals(self, keys: Array, batch: TrajectoryBatch, room: Sizes) -> list[Interval]:
+    def _intervals(
+        self, rooms: dict[int, Sizes], keys: Array, batch: TrajectoryBatch
+    ) -> list[Interval]:
+        """The intervals of some trials, each [trial], in the order of `pairs`.
+
+        Args:
+          rooms: by size, what held the data sets before; kept up to date.
+        """
+        batch = trim(batch, bucket_length)
+        size = batch.reward.shape[1]
+        rooms[size] = _room(batch, rooms.get(size))
         specs = self._specs(jax.tree.map(lambda x: x[0], batch))
         needs = frozenset().union(*(NEEDS[method] for _, method in self.pairs))
         statistics = _statistics(
             keys,
             batch,
             specs,
-            rows_without_groups(batch.reward.shape[1]) if "left_out" in needs else [],
-            room=room,
+            rows_without_groups(size) if "left_out" in needs else [],
+            room=rooms[size],
             resamples=self.resamples if "resampled" in needs else 0,
         )
         samples = {}

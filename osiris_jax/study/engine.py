@@ -9,7 +9,7 @@ other trials, nor the chunks, nor the workers can change its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -71,10 +71,6 @@ class Engine:
         cells = self.source.size * self.source.steps_needed
         return cells * arrays * np.dtype(self.study.dtype).itemsize
 
-    def keys(self, trials: np.ndarray) -> Array:
-        """[trial] the keys of these trials."""
-        return keys_of(self.study.seed, trials)
-
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, cell] in float64."""
         part = -(-len(trials) // self.width)
@@ -105,7 +101,7 @@ class Engine:
     def _drawn(self, double: bool, device: Any, trials: np.ndarray) -> DataSets:
         """The data sets of a worker; a thread does not inherit the float type in force."""
         with jax.enable_x64(double):
-            return self.source.draw(self.keys(trials), device)
+            return self.source.draw(keys_of(self.study.seed, trials), device)
 
     def _pilot(self) -> np.ndarray:
         """The trials whose lengths decide to what all are padded."""
@@ -128,7 +124,8 @@ class Engine:
         ):
             part = parts.shape[1] or len(first)
             some = (np.resize(first[i : i + part], part) for i in range(0, len(first), part))
-            drawn = [self.source.draw(self.keys(x), self.workers[0]) for x in some]
+            seed, device = self.study.seed, self.workers[0]
+            drawn = [self.source.draw(keys_of(seed, trials), device) for trials in some]
         needed = self.source.pilot_lengths(drawn)[: len(first)]
         shares = QUANTILES if self.study.trials >= MANY_TRIALS else LARGEST_ONLY
         lengths = [bucket_length(int(np.quantile(needed, share))) for share in shares]
@@ -144,14 +141,20 @@ class Engine:
         device, longest = self.workers[worker], drawn.longest
         values = np.zeros((len(longest), self.num_cells))
         with jax.enable_x64(double), jax.default_device(device):
-            estimate = self._estimator(device)
+            estimates, take = jax.device_put(self.estimates, device), self.source.taker(device)
             waiting: list[tuple[np.ndarray, Array]] = []
+
+            def collect(most_waiting: int) -> None:
+                while len(waiting) > most_waiting:
+                    members, computed = waiting.pop(0)
+                    values[members] = np.asarray(computed)[: len(members)]
+
             for members, steps in list(self._groups(longest))[:: -1 if worker % 2 else 1]:
-                waiting.append((members, estimate(drawn, members, steps)))
-                if len(waiting) > 1:
-                    _collect(values, *waiting.pop(0))
-            for members, estimates in waiting:
-                _collect(values, members, estimates)
+                size = self._group_size(steps) if self.on_cpu else len(members)
+                places = members[np.arange(size) % len(members)]
+                waiting.append((members, _estimate(estimates, take(drawn, places, steps))))
+                collect(1)
+            collect(0)
         return values
 
     def _groups(self, longest: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -175,21 +178,6 @@ class Engine:
         """How many data sets a core estimates at once; not by its part, which may change."""
         most = self.study.trials if trials is None else trials
         return int(np.clip(CELLS_IN_CACHE // (self.source.size * steps), 1, most))
-
-    def _estimator(self, device: Any) -> Callable[[DataSets, np.ndarray, int], Array]:
-        """What gives [member, cell] of the data sets at some places, and of some more."""
-        estimates, take = jax.device_put(self.estimates, device), self.source.taker(device)
-
-        def estimate(drawn: DataSets, members: np.ndarray, steps: int) -> Array:
-            size = self._group_size(steps) if self.on_cpu else len(members)
-            places = members[np.arange(size) % len(members)]
-            return _estimate(estimates, take(drawn, places, steps))
-
-        return estimate
-
-
-def _collect(values: np.ndarray, members: np.ndarray, estimates: Array) -> None:
-    values[members] = np.asarray(estimates)[: len(members)]
 
 
 @compiled

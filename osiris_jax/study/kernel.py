@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +12,10 @@ from jax import Array, random
 
 from osiris_jax.core.options import Options, bind, traced
 from osiris_jax.estimators import parse_name
-from osiris_jax.pipeline import selection
+from osiris_jax.pipeline.selection import SELECTION
 from osiris_jax.pipeline.spec import Composition, Named, Spec
-from osiris_jax.relevance import THRESHOLDS
-from osiris_jax.study.plan import MAP_LEVEL, MAPS, OF_OMISSION, ON_POLICY, TRUE_TOLERANCE, Study
+from osiris_jax.study import plan
+from osiris_jax.study.plan import Column, Study
 from osiris_jax.study.source import DataSets, method_key
 
 
@@ -40,82 +39,53 @@ class Estimates:
 
 def estimates_of(study: Study) -> Estimates:
     """The estimates of a study."""
-    plain = [named for named in study.named_estimators if named not in study.omitting]
-    names = [named.name for named in plain]
-    specs, evidence, shared = [], [], {}
-    for named in plain:
-        if named.name != ON_POLICY:
-            specs.append(_plain_spec(study, named))
-            evidence.append(-1)
-    for test in study.tests_used:
-        for named in study.omitting:
-            of_test = _Omission(study, test, named)
-            number = shared.setdefault((test, of_test.estimator.by_lag), len(shared))
-            for spec in of_test.specs():
-                specs.append(spec)
-                evidence.append(number)
-    on_policy = names.index(ON_POLICY) if ON_POLICY in names else None
+    specs, evidence, shared, on_policy = [], [], {}, None
+    for column in plan.columns_of(study):
+        if column.named.name == plan.ON_POLICY:
+            on_policy = len(specs)
+            continue
+        spec = _spec(study, column)
+        test = (column.test, spec.estimator.by_lag)
+        specs.append(spec)
+        evidence.append(-1 if spec.test is None else shared.setdefault(test, len(shared)))
     return Estimates(tuple(specs), tuple(evidence), study.sizes, on_policy)
 
 
-def _options(study: Study, function: Any, options: Any) -> Options:
-    """The study's settings that the function takes, and the options written behind its name."""
-    common = {"discount": study.discount, "key": random.key(0)}  # each trial has its own key
-    return bind(function, common | dict(options), study.dtype)
+def _spec(study: Study, column: Column) -> Spec:
+    """The column with the study's settings and the options written behind its names."""
+
+    def options(function: Any, own: Any = ()) -> Options:
+        common = {"discount": study.discount, "key": random.key(0)}  # each trial has its own key
+        return bind(function, common | dict(own), study.dtype)
+
+    composition = Composition.of(parse_name(column.named.name)[0])
+    levels = jnp.asarray(np.asarray(column.levels, float).astype(study.dtype))
+    for_estimator = options(composition.estimator.function, column.named.options)
+    test, method = column.test, column.method
+    if test is None:
+        return Spec(composition, levels, None, for_estimator)
+    if test.name in plan.MAPS:
+        name, of_test = "oracle", {"keep": _map(study, test)}
+    else:
+        name, of_test = test.name, study.test_options(test, composition.estimator.name)
+    composition = Composition.of(composition.estimator, name)._replace(method=method)
+    most = dict(test.options).get(plan.OF_OMISSION)
+    return Spec(
+        composition,
+        levels,
+        max_kept=None if most is None else traced(plan.OF_OMISSION, most, study.dtype),
+        for_estimator=for_estimator,
+        for_test=options(composition.test_function, of_test),
+        for_method=None if method is None else options(SELECTION[method]),
+    )
 
 
-def _plain_spec(study: Study, named: Named) -> Spec:
-    composition = Composition.of(named.name)
-    options = _options(study, composition.estimator.function, named.options)
-    return Spec(composition, jnp.zeros(0, study.dtype), None, options)
-
-
-class _Omission(NamedTuple):
-    """An estimator of a study after omission by one of its tests."""
-
-    study: Study
-    test: Named
-    named: Named
-
-    @property
-    def estimator(self) -> Any:
-        return Composition.of(parse_name(self.named.name)[0]).estimator
-
-    def specs(self) -> Iterator[Spec]:
-        """At all levels at once, then at each that is chosen."""
-        if self.test.name in MAPS:
-            yield self._spec("oracle", {"keep": self._map()}, np.full(1, MAP_LEVEL))
-            return
-        name, study = self.test.name, self.study
-        options = study.test_options(self.test, self.estimator.name)
-        by_threshold = name in THRESHOLDS
-        levels = study.thresholds_of(self.test) if by_threshold else study.levels
-        yield self._spec(name, options, np.asarray(levels, float))
-        grid = selection.THRESHOLDS if by_threshold else selection.ALPHAS
-        for method in study.methods:
-            yield self._spec(name, options, np.asarray(grid), method)
-
-    def _spec(self, test: str, options: Any, levels: np.ndarray, method: str | None = None) -> Spec:
-        study = self.study
-        composition = Composition.of(self.estimator, test)._replace(method=method)
-        most = dict(self.test.options).get(OF_OMISSION)
-        of_method = None if method is None else _options(study, selection.SELECTION[method], ())
-        return Spec(
-            composition,
-            levels=jnp.asarray(levels.astype(study.dtype)),
-            max_kept=None if most is None else traced(OF_OMISSION, most, study.dtype),
-            for_estimator=_options(study, self.estimator.function, self.named.options),
-            for_test=_options(study, composition.test_function, options),
-            for_method=of_method,
-        )
-
-    def _map(self) -> np.ndarray:
-        """[state] the map that is known beforehand."""
-        world = self.study.world
-        if self.test.name == "oracle":
-            return np.asarray(world.oracle)
-        tolerance = dict(self.test.options).get("tolerance", TRUE_TOLERANCE)
-        return np.asarray(world.exact(self.study.discount).relevance(tolerance))
+def _map(study: Study, test: Named) -> np.ndarray:
+    """[state] the map that is known beforehand."""
+    if test.name == "oracle":
+        return np.asarray(study.world.oracle)
+    tolerance = dict(test.options).get("tolerance", plan.TRUE_TOLERANCE)
+    return np.asarray(study.world.exact(study.discount).relevance(tolerance))
 
 
 def of_data_set(estimates: Estimates, data: DataSets) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,24 +27,11 @@ from osiris_jax.core.options import (
 from osiris_jax.core.options import RELEVANCE as RELEVANCE_TEST
 from osiris_jax.data.columns import suggest
 from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.pipeline import selection
 from osiris_jax.pipeline.compose import is_by_lag, test_for
-from osiris_jax.pipeline.selection import AUTO, BY_STATE, DEFAULT_METHOD, SELECTION
 from osiris_jax.pipeline.spec import Composition, Named, refuse_idle
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
-from osiris_jax.study.checks import (
-    LARGEST_SEED,
-    MOST_TRAJECTORIES,
-    MOST_TRIALS,
-    integer,
-    needs,
-    no_repeats,
-    number,
-    sequence,
-    some_of,
-    try_kernel,
-    weighting,
-)
-from osiris_jax.study.experiment import Cell, to_toml
+from osiris_jax.study import checks
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
 
@@ -54,6 +42,32 @@ TRUE_TOLERANCE = 1e-9
 OF_OMISSION = "max_kept"
 TRUTH_EPISODES = default(20_000)
 _OF_TESTS = ("relevance", "alphas", "thresholds", "weighting", "ddof")
+
+
+class Cell(NamedTuple):
+    """One row of the summary: what is estimated how, from how many trajectories."""
+
+    estimator: str
+    relevance: str | None
+    alpha: float | None
+    threshold: float | None
+    size: int
+
+
+class Column(NamedTuple):
+    """What is computed at once: an estimator, and the test whose omission comes first.
+
+    Attributes:
+      levels: of the test; the candidates where a method chooses among them.
+      labels: for each value what the test is called, its alpha and its threshold.
+      method: a name in `SELECTION`.
+    """
+
+    named: Named
+    test: Named | None = None
+    levels: tuple[float, ...] = ()
+    labels: tuple[tuple[str | None, float | None, float | None], ...] = ((None, None, None),)
+    method: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,63 +115,57 @@ class Study:
     truth_episodes: int = TRUTH_EPISODES
 
     def __post_init__(self):
-        for field in ("sizes", "alphas", "thresholds", "estimators", "relevance"):
-            self._settle(field, sequence(field, getattr(self, field)))
+        listed = ("sizes", "alphas", "thresholds", "estimators", "relevance")
+        for field in listed:
+            self._settle(field, checks.sequence(field, getattr(self, field)))
         world = make(self.world) if isinstance(self.world, str) else self.world
         if not hasattr(world, "rollout"):
             raise ValueError(f"world: expected a name or a world, got {self.world!r}")
         plain = {
             "world": world,
-            "trials": integer("trials", self.trials, 1, MOST_TRIALS),
-            "seed": integer("seed", self.seed, 0, LARGEST_SEED),
-            "truth_episodes": integer("truth_episodes", self.truth_episodes, 2, 2**31),
-            "sizes": tuple(integer("sizes", n, 1, MOST_TRAJECTORIES) for n in self.sizes)
-            or (world.size,),
+            "trials": checks.integer("trials", self.trials, 1, checks.MOST_TRIALS),
+            "seed": checks.integer("seed", self.seed, 0, checks.LARGEST_SEED),
+            "truth_episodes": checks.integer("truth_episodes", self.truth_episodes, 2, 2**31),
+            "sizes": checks.sizes(self.sizes, 1) or (world.size,),
             "alphas": tuple(_level(alpha) for alpha in self.alphas),
-            "thresholds": tuple(number("thresholds", x, 0, np.inf) for x in self.thresholds),
-            "discount": number("discount", self.discount, 0, 1),
-            "ddof": integer("ddof", self.ddof, 0, 1),
+            "thresholds": tuple(checks.number("thresholds", x, 0, np.inf) for x in self.thresholds),
+            "discount": checks.number("discount", self.discount, 0, 1),
+            "ddof": checks.integer("ddof", self.ddof, 0, 1),
         }
         for field, value in plain.items():
             self._settle(field, value)
-        for field in ("sizes", "alphas", "thresholds"):
-            no_repeats(field, getattr(self, field))
-        weighting("weighting", self.weighting)
+        checks.weighting("weighting", self.weighting)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype: expected float32 or float64, got {self.dtype!r}")
-        some_of(self, "estimators")
-        for field in ("estimators", "relevance"):
-            no_repeats(field, getattr(self, field))
+        checks.some_of(self, "estimators")
+        for field in listed:
+            checks.no_repeats(field, getattr(self, field))
         for named in self.named_estimators:
             self._check_estimator(named)
-        if self.omits and not self.alphas and any(_has_alpha(test) for test in self.tests):
+        by_level = any(_has_alpha(test) for test in self.tests)
+        if self.omits and not self.alphas and by_level:
             raise ValueError("alphas: none given, and a relevance test needs one")
         if self.omits and not self.relevance:
             raise ValueError("relevance: none given, and an estimator after omission needs one")
         for named in self.tests:
             self._check_test(named)
-        self._refuse_idle()
+        for field, reason in self.idle().items():
+            if given(getattr(self, field)) and getattr(self, field) != ():
+                raise ValueError(f"{field}: {reason}")
+        if self.omits and self.levels and given(self.alphas) and not by_level:
+            raise ValueError(f"alphas: {self.levels[0]:g} has no effect, for no test has levels")
         by_lag = [name for name in self._omitting if is_by_lag(name)]
-        if by_lag and BY_STATE in self.methods:
-            others = ", ".join(name for name in SELECTION if name != BY_STATE)
+        if by_lag and selection.BY_STATE in self.methods:
+            others = ", ".join(name for name in selection.SELECTION if name != selection.BY_STATE)
             raise ValueError(
-                f"alphas: the method `{BY_STATE}` needs relevance by state, and `{by_lag[0]}` has "
-                f"it by lag; choose one of {others}"
+                f"alphas: the method `{selection.BY_STATE}` needs relevance by state, and "
+                f"`{by_lag[0]}` has it by lag; choose one of {others}"
             )
 
     def _settle(self, field: str, value: Any) -> None:
         """Sets a field to its final form; a default stays known as one, also after `replace`."""
         if not isinstance(getattr(self, field), Unset):
             object.__setattr__(self, field, value)
-
-    def _refuse_idle(self) -> None:
-        """Raises a ValueError for a field that was given and would not be used."""
-        for field, reason in self.idle().items():
-            if given(getattr(self, field)) and getattr(self, field) != ():
-                raise ValueError(f"{field}: {reason}")
-        by_level = not self.omits or any(_has_alpha(test) for test in self.tests)
-        if self.levels and given(self.alphas) and not by_level:
-            raise ValueError(f"alphas: {self.levels[0]:g} has no effect, for no test has levels")
 
     def idle(self) -> dict[str, str]:
         """The fields that cannot have an effect in this study, each with the reason."""
@@ -173,9 +181,9 @@ class Study:
         if not tests or not (self.methods or any(map(_has_alpha, tests))):
             reasons["alphas"] = "has no effect, for no relevance test has levels"
         for field in ("weighting", "ddof"):
-            taken = (keywords(test_for(name, t.name)) for t in tests for name in self._omitting)
-            own = (dict(test.options) for test in tests for _ in self._omitting)
-            if not any(field in t and field not in o for t, o in zip(taken, own, strict=True)):
+            common = [test for test in tests if field not in dict(test.options)]
+            functions = (test_for(name, test.name) for test in common for name in self._omitting)
+            if not any(field in keywords(function) for function in functions):
                 reasons[field] = "has no effect, for no relevance test uses it"
         return reasons
 
@@ -190,8 +198,8 @@ class Study:
         check_options(dict(named.options), ESTIMATORS[plain])
         refuse_idle(dict(named.options), [Composition.of(plain)])
         kernel = _kernel_of(named)
-        try_kernel(kernel)
-        if not self.has_states and (omits or needs(kernel, "state")):
+        checks.try_kernel(kernel)
+        if not self.has_states and (omits or checks.needs(kernel, "state")):
             raise ValueError(f"estimators: {named.text!r} needs states, and this world has none")
 
     def _check_test(self, named: Named) -> None:
@@ -202,7 +210,7 @@ class Study:
             )
         if name == "true":
             tolerance = options.pop("tolerance", TRUE_TOLERANCE)
-            number("relevance: tolerance", tolerance, 0, np.inf)
+            checks.number("relevance: tolerance", tolerance, 0, np.inf)
             self.world.exact()
         if name == "oracle" and getattr(self.world, "oracle", None) is None:
             raise ValueError(f"relevance: the world {self.world.name!r} has no oracle map")
@@ -211,7 +219,7 @@ class Study:
                 raise ValueError(f"relevance: {name!r} has no option {next(iter(options))!r}")
             return
         if OF_OMISSION in options:
-            integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
+            checks.integer(f"relevance: {OF_OMISSION}", options.pop(OF_OMISSION), 0, 2**31)
             if self.omits and all(map(is_by_lag, self._omitting)):
                 raise ValueError(f"relevance: {OF_OMISSION} has no effect where omission is by lag")
         functions = {test_for(estimator, name): estimator for estimator in self._omitting}
@@ -219,7 +227,7 @@ class Study:
         for function, estimator in functions.items():
             bound = self.test_options(named, estimator)
             check_options(bound, function)
-            try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
+            checks.try_kernel(lambda batch, f=function, bound=bound: f(batch, **bound))
 
     @property
     def omitting(self) -> list[Named]:
@@ -240,7 +248,7 @@ class Study:
     def needs_probs(self) -> bool:
         """Whether any estimator reads the probabilities of all actions."""
         estimators = (named for named in self.named_estimators if named.name != ON_POLICY)
-        return any(needs(_kernel_of(named), "target_probs") for named in estimators)
+        return any(checks.needs(_kernel_of(named), "target_probs") for named in estimators)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -251,7 +259,7 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The levels alpha that are chosen from the data: names in `SELECTION`."""
         words = (alpha for alpha in self.alphas if isinstance(alpha, str))
-        return tuple(DEFAULT_METHOD if word == AUTO else word for word in words)
+        return tuple(selection.DEFAULT_METHOD if word == selection.AUTO else word for word in words)
 
     def thresholds_of(self, test: Named) -> tuple[float, ...]:
         return self.thresholds or (THRESHOLDS[test.name],)
@@ -285,28 +293,12 @@ class Study:
 
     def cells(self) -> list[Cell]:
         """The rows of the summary, in the order in which the kernel computes them."""
-        return [cell for size in self.sizes for cell in self._cells_of_size(size)]
-
-    def _cells_of_size(self, size: int) -> Iterator[Cell]:
-        for named in self.named_estimators:
-            if not _omits(named):
-                yield Cell(named.text, None, None, None, size)
-        for test in self.tests_used:
-            for named in self.omitting:
-                yield from (Cell(named.text, *level, size) for level in self._levels_of(test))
-
-    def _levels_of(self, test: Named) -> Iterator[tuple[str, float | None, float | None]]:
-        """What a test is called, its alpha and its threshold, for all its levels."""
-        if test.name in MAPS:
-            yield test.text, None, None
-            return
-        if test.name in THRESHOLDS:
-            yield from ((test.text, None, threshold) for threshold in self.thresholds_of(test))
-        else:
-            yield from ((test.text, alpha, None) for alpha in self.levels)
-        for alpha in self.alphas:
-            if isinstance(alpha, str):
-                yield f"{test.text}:alpha={alpha}", None, None
+        return [
+            Cell(column.named.text, *label, size)
+            for size in self.sizes
+            for column in columns_of(self)
+            for label in column.labels
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the values, as plain data."""
@@ -350,6 +342,37 @@ class Study:
         return run(study, **options)
 
 
+def columns_of(study: Study) -> Iterator[Column]:
+    """All that is computed of a data set: from all ratios, then after omission, by test."""
+    for named in study.named_estimators:
+        if not _omits(named):
+            yield Column(named)
+    for test in study.tests_used:
+        for named in study.omitting:
+            yield from (Column(named, test, *column) for column in _columns_of_test(study, test))
+
+
+def _columns_of_test(study: Study, test: Named) -> Iterator[tuple[Any, ...]]:
+    """Levels, labels and method."""
+    if test.name in MAPS:
+        yield (MAP_LEVEL,), ((test.text, None, None),)
+        return
+    levels, grid = study.levels, selection.ALPHAS
+    labels = tuple((test.text, alpha, None) for alpha in levels)
+    if test.name in THRESHOLDS:
+        levels, grid = study.thresholds_of(test), selection.THRESHOLDS
+        labels = tuple((test.text, None, threshold) for threshold in levels)
+    yield levels, labels
+    words = (alpha for alpha in study.alphas if isinstance(alpha, str))
+    for word, method in zip(words, study.methods, strict=True):
+        yield grid, ((f"{test.text}:alpha={word}", None, None),), method
+
+
+def to_toml(settings: dict[str, Any]) -> str:
+    """Plain settings as a TOML document."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+
+
 def _kernel_of(named: Named) -> Callable[[TrajectoryBatch], Any]:
     """The estimator with its options, of all ratios of a data set."""
     function, options = ESTIMATORS[parse_name(named.name)[0]], dict(named.options)
@@ -366,8 +389,8 @@ def _has_alpha(test: Named) -> bool:
 
 def _level(alpha: Any) -> float | str:
     if isinstance(alpha, str):
-        if alpha != AUTO and alpha not in SELECTION:
-            words = ", ".join((AUTO, *SELECTION))
+        if alpha != selection.AUTO and alpha not in selection.SELECTION:
+            words = ", ".join((selection.AUTO, *selection.SELECTION))
             raise ValueError(f"alphas: expected a number or one of {words}, got {alpha!r}")
         return alpha
-    return number("alphas", alpha, 0, 1)
+    return checks.number("alphas", alpha, 0, 1)

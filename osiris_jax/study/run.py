@@ -8,14 +8,14 @@ from typing import Protocol
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from osiris_jax.core.memory import free as free_memory
 from osiris_jax.study.chunks import Chunks, Progress, silent
 from osiris_jax.study.engine import Engine
-from osiris_jax.study.experiment import Experiment
 from osiris_jax.study.plan import Study
-from osiris_jax.study.store import FolderStore, Store
-from osiris_jax.study.summary import StudyResult, summarise, truth_of
+from osiris_jax.study.store import Experiment, FolderStore, Store
+from osiris_jax.study.summary import StudyResult, cell_moments, notes_of, rows_of, truth_of
 
 DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
 LARGEST_CHUNK = 8192
@@ -55,7 +55,10 @@ def run(
         progress("truth", 0, 1)
         truth = truth_of(study)
         progress("truth", 1, 1)
-        return summarise(study, store, truth, Path(out) if out is not None else None)
+        moments = cell_moments(store.parts, truth.value)
+        rows = rows_of(study, moments, truth)
+        notes, folder = notes_of(study, moments, rows), None if out is None else Path(out)
+        return StudyResult(study, truth, rows, notes, store, folder)
 
 
 class Computes(Protocol):
@@ -76,31 +79,28 @@ def compute(
     progress: Progress | None = None,
 ) -> Store:
     """The values of all trials, those that are missing computed; options as for `run`."""
-    if out is not None:
-        _make_folder(Path(out))
-    store = _open(experiment, out, _chunk_size(experiment, engine, memory, chunk_size))
-    if isinstance(store, FolderStore):
-        _check_raised(store, engine)
+    several = jax.process_count() > 1
+    size = _chunk_size(experiment, engine, memory, chunk_size)
+    if several:
+        size = int(multihost_utils.broadcast_one_to_all(np.int32(size)))
+    if out is None:
+        if several:
+            raise ValueError("out: several processes need a folder that all of them see")
+        store = Store(experiment, Chunks(experiment.trials, size))
+    else:
+        store = FolderStore.open(experiment, Path(out), size)
+        if not several:
+            store.remove_leftovers()
+        before, now = store.chunks_before.trials, experiment.trials
+        if before != now and not engine.keeps_values(before):
+            raise ValueError(
+                f"trials: {store.folder} holds {before}, and in a study of {now} they would be "
+                "computed in another shape and rounded otherwise; choose another folder"
+            )
     store = _compute(engine, store, progress or silent)
-    _meet("computed")
+    if several:
+        multihost_utils.sync_global_devices("computed")
     return store
-
-
-def _check_raised(store: FolderStore, engine: Computes) -> None:
-    """Raises a ValueError where the trials there are would not be those of the larger study."""
-    before, now = store.chunks_before.trials, store.chunks.trials
-    if before != now and not engine.keeps_values(before):
-        raise ValueError(
-            f"trials: {store.folder} holds {before}, and in a study of {now} they would be "
-            "computed in another shape and rounded otherwise; choose another folder"
-        )
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        (out / "trials").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"{out}: cannot be used as a folder ({error.strerror})") from None
 
 
 def _chunk_size(
@@ -113,18 +113,6 @@ def _chunk_size(
         raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
     most = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
     return Chunks.even(experiment.trials, most).size
-
-
-def _open(experiment: Experiment, out: str | Path | None, chunk_size: int) -> Store:
-    chunk_size = _same_everywhere(chunk_size)
-    if out is None:
-        if jax.process_count() > 1:
-            raise ValueError("out: several processes need a folder that all of them see")
-        return Store(experiment, Chunks(experiment.trials, chunk_size))
-    store = FolderStore.open(experiment, Path(out), chunk_size)
-    if jax.process_count() == 1:
-        store.remove_leftovers()
-    return store
 
 
 def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
@@ -156,22 +144,6 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
     return store
 
 
-def _same_everywhere(number: int) -> int:
-    """The first process's number, in every process."""
-    if jax.process_count() == 1:
-        return number
-    from jax.experimental import multihost_utils
-
-    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
-
-
-def _meet(where: str) -> None:
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
-
-        multihost_utils.sync_global_devices(where)
-
-
 def start_devices(
     *,
     cpu_devices: int | None = None,
@@ -197,20 +169,15 @@ def start_devices(
                 f"cpu-devices: expected a number from 1 to {MOST_DEVICES}, got {cpu_devices}"
             )
         jax.config.update("jax_num_cpu_devices", cpu_devices)
-    given = {
-        "coordinator": coordinator,
-        "num-processes": num_processes,
-        "process-id": process_id,
-    }
+    given = {"coordinator": coordinator, "num-processes": num_processes, "process-id": process_id}
     missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        if cluster_detected() if distributed is None else distributed:
-            jax.distributed.initialize()
-        return
-    if missing:
+    if not missing:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    elif len(missing) < len(given):
         present = ", ".join(name for name in given if name not in missing)
         raise ValueError(f"{missing[0]}: missing, and needed beside {present}")
-    jax.distributed.initialize(coordinator, num_processes, process_id)
+    elif cluster_detected() if distributed is None else distributed:
+        jax.distributed.initialize()
 
 
 def cluster_detected() -> bool:

@@ -6,7 +6,7 @@ Trial k has the key fold_in(key(seed), k), and all that is random in it a stream
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -97,16 +97,17 @@ class Simulated:
 
     def _record(self, keys: Array, steps: int) -> DataSets:
         leaves, shared = self._simulator
-        settings = _Recording(
+        return _simulate(
+            jax.device_put(leaves),
+            keys,
+            self.study.discount,
             shared=shared,
             size=self.size,
             steps=steps,
-            horizon=self.world.horizon,
             lanes=self.world.lanes(len(keys) * self.size),
             probs=self.study.needs_probs,
-            on_policy=self.study.is_on_policy,
+            horizon=self.world.horizon if self.study.is_on_policy else None,
         )
-        return _simulate(jax.device_put(leaves), keys, self.study.discount, settings)
 
     def pilot_lengths(self, drawn: list[DataSets]) -> np.ndarray:
         """[trial] the lengths by which a study decides to what it pads its data sets."""
@@ -116,11 +117,7 @@ class Simulated:
         """What gives the data sets at some places as batches of so many steps."""
         leaves, shared = self._reader
         leaves, probs = jax.device_put(leaves, device), self.study.needs_probs
-
-        def take(drawn: DataSets, places: np.ndarray, steps: int) -> DataSets:
-            return _restore(leaves, drawn, places, shared, probs, steps)
-
-        return take
+        return partial(_restore, leaves, shared=shared, probs=probs)
 
 
 class Played:
@@ -158,34 +155,34 @@ def source_of(study: Study) -> Simulated | Played:
     return Simulated(study) if isinstance(study.world, World) else Played(study)
 
 
-class _Recording(NamedTuple):
-    """What selects the compiled code that records data sets."""
-
-    shared: Shared
-    size: int
-    steps: int
-    horizon: int
-    lanes: int
-    probs: bool
-    on_policy: bool
-
-
-@compiled(static_argnames="settings")
-def _simulate(leaves, keys: Array, discount, settings: _Recording) -> DataSets:
-    dynamics, behavior, target = settings.shared.restore(leaves)
-    size, lanes = settings.size, settings.lanes
-    options = {"steps": settings.steps, "observations": False, "probs": settings.probs}
+@compiled(static_argnames=("shared", "size", "steps", "lanes", "probs", "horizon"))
+def _simulate(
+    leaves,
+    keys: Array,
+    discount,
+    *,
+    shared: Shared,
+    size: int,
+    steps: int,
+    lanes: int,
+    probs: bool,
+    horizon: int | None,
+) -> DataSets:
+    """The data sets as recorded; with a horizon also the target's returns, played up to it."""
+    dynamics, behavior, target = shared.restore(leaves)
+    options = {"steps": steps, "observations": False, "probs": probs}
     data = record_fields(dynamics, behavior, keys, size, lanes=lanes, **options)
-    returns = None
-    if settings.on_policy:
-        options = {"steps": settings.horizon, "discount": discount}
-        returns = outcomes(dynamics, target, target_keys(keys), size, lanes=lanes, **options)
-        returns = returns.returns
-    return DataSets(keys, data, returns)
+    if horizon is None:
+        return DataSets(keys, data, None)
+    options = {"steps": horizon, "discount": discount}
+    played = outcomes(dynamics, target, target_keys(keys), size, lanes=lanes, **options)
+    return DataSets(keys, data, played.returns)
 
 
 @compiled(static_argnames=("shared", "probs", "steps"))
-def _restore(leaves, drawn: DataSets, places, shared: Shared, probs: bool, steps: int) -> DataSets:
+def _restore(
+    leaves, drawn: DataSets, places, steps: int, *, shared: Shared, probs: bool
+) -> DataSets:
     """The simulated data sets at these places, with so many steps.
 
     Compiled apart, so that what is looked up is looked up once, and not again in every kernel.

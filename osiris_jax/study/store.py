@@ -8,23 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from osiris_jax.core.files import is_abandoned, write_text, write_whole
 from osiris_jax.core.text import one_line
 from osiris_jax.study.chunks import Chunks
-from osiris_jax.study.experiment import Experiment, digest
+from osiris_jax.study.plan import Cell
 
 FORMAT = 2
 PACKAGES = ("osiris-jax", "jax", "jaxlib", "numpy")
 DECISIVE = ("osiris-jax", "jax", "jaxlib")  # other versions of these may round otherwise
+
+
+class Experiment(Protocol):
+    """What is kept in a folder and summarised: a study, or another list of cells over trials."""
+
+    @property
+    def world(self) -> Any: ...
+    @property
+    def trials(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    def cells(self) -> list[Cell]: ...
+    def settings(self) -> dict[str, Any]: ...
+    def to_toml(self) -> str: ...
 
 
 class Store:
@@ -72,18 +87,25 @@ class FolderStore(Store):
         self.folder, self.chunks_before = folder, dataclasses.replace(chunks, trials=before)
         self.cells = experiment.cells()
         settings = identity(experiment, chunks.size)
-        self.digest = digest({name: x for name, x in settings.items() if name != "trials"})
+        del settings["trials"]
+        text = json.dumps(settings, sort_keys=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
     def open(cls, experiment: Experiment, folder: Path, default_chunk_size: int) -> FolderStore:
         """The folder's store: a new one, or the one of the same study begun before.
 
         Raises:
+          OSError: it cannot be made.
           ValueError: the folder holds another study; names what differs.
         """
+        try:
+            (folder / "trials").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{folder}: cannot be used as a folder ({error.strerror})") from None
         path = folder / "study.json"
         if not path.exists():
-            if (folder / "trials").exists() and any((folder / "trials").iterdir()):
+            if any((folder / "trials").iterdir()):
                 raise ValueError(f"{folder}: holds trials but no study.json; choose another folder")
             return cls(experiment, Chunks(experiment.trials, default_chunk_size), folder)
         try:
@@ -178,30 +200,15 @@ class FolderStore(Store):
         """One row per cell and trial, cell by cell."""
         import pyarrow as pa
 
-        number = len(values)
-        rows_of_cells = pa.array(np.repeat(np.arange(len(self.cells)), number))
-
-        def words(entries: list) -> Any:
-            names = pa.array(entries, pa.string()).dictionary_encode()
-            return pa.DictionaryArray.from_arrays(
-                names.indices.take(rows_of_cells), names.dictionary
-            )
-
-        def numbers(entries: list, kind: Any) -> Any:
-            return pa.array(entries, kind).take(rows_of_cells)
-
-        cells = self.cells
+        words = pa.dictionary(pa.int32(), pa.string())
+        kinds = {"world": words, "estimator": words, "relevance": words}
+        kinds |= {"alpha": pa.float64(), "threshold": pa.float64(), "size": pa.int64()}
+        cells = [{"world": self.experiment.world.name, **cell._asdict()} for cell in self.cells]
+        table = pa.Table.from_pylist(cells, pa.schema(kinds))
+        table = table.take(np.repeat(np.arange(len(cells)), len(values)))
         trials = np.tile(self.chunks.of(chunk).astype(np.int64), len(cells))
-        columns = {
-            "world": words([self.experiment.world.name] * len(cells)),
-            "estimator": words([cell.estimator for cell in cells]),
-            "relevance": words([cell.relevance for cell in cells]),
-            "alpha": numbers([cell.alpha for cell in cells], pa.float64()),
-            "threshold": numbers([cell.threshold for cell in cells], pa.float64()),
-            "size": numbers([cell.size for cell in cells], pa.int64()),
-            "trial": pa.array(trials),
-            "value": pa.array(np.ascontiguousarray(values.T).ravel()),
-        }
+        table = table.append_column("trial", pa.array(trials))
+        table = table.append_column("value", pa.array(np.ascontiguousarray(values.T).ravel()))
         mark = {
             "format": FORMAT,
             "study": self.digest,
@@ -209,7 +216,7 @@ class FolderStore(Store):
             "chunk": chunk,
             "versions": versions(),
         }
-        return pa.table(columns).replace_schema_metadata({"osiris_jax": json.dumps(mark)})
+        return table.replace_schema_metadata({"osiris_jax": json.dumps(mark)})
 
     def read(self, chunk: int) -> np.ndarray:
         """[trial, cell] the chunk's values.

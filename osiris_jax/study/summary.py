@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from osiris_jax.core.random_streams import TRUTH_STREAM
-from osiris_jax.study.experiment import Experiment
 from osiris_jax.study.plan import Study
-from osiris_jax.study.store import Store
+from osiris_jax.study.store import Experiment, Store
 from osiris_jax.worlds.tabular import TabularWorld
 
 if TYPE_CHECKING:
@@ -53,27 +52,25 @@ def truth_of(study: Study) -> Truth:
     return Truth(float(returns.mean()), float(error), len(returns))
 
 
-@dataclasses.dataclass(frozen=True)
-class CellMoments:
+class CellMoments(NamedTuple):
     """Moments of each cell's values over the trials where they are finite, [cell].
 
     Attributes:
-      count: finite values.
-      undefined: the other trials.
+      finite, undefined: numbers of trials.
       mean: of the finite values.
       second, fourth: central moments.
       error_second, error_fourth: moments about the truth.
       largest_share: of the sum of squared deviations, the share of the largest.
     """
 
-    count: np.ndarray
-    undefined: np.ndarray
-    mean: np.ndarray
-    second: np.ndarray
-    fourth: np.ndarray
-    error_second: np.ndarray
-    error_fourth: np.ndarray
-    largest_share: np.ndarray
+    finite: Any
+    undefined: Any
+    mean: Any
+    second: Any
+    fourth: Any
+    error_second: Any
+    error_fourth: Any
+    largest_share: Any
 
 
 def cell_moments(parts: Any, truth: float) -> CellMoments:
@@ -83,11 +80,10 @@ def cell_moments(parts: Any, truth: float) -> CellMoments:
       parts: a function that gives the chunks' values, [trial, cell] each, anew at every call.
       truth: what errors are measured from.
     """
-    count, undefined, total = 0, 0, 0.0
+    count, trials, total = 0, 0, 0.0
     for values in parts():
         finite = np.isfinite(values)
-        count = count + finite.sum(0)
-        undefined = undefined + (~finite).sum(0)
+        count, trials = count + finite.sum(0), trials + len(values)
         total = total + np.where(finite, values, 0).sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.asarray(total / count)
@@ -102,13 +98,8 @@ def cell_moments(parts: Any, truth: float) -> CellMoments:
             largest = np.maximum(largest, spread.max(0, initial=0))
         second, fourth, error_second, error_fourth = (x / count for x in sums)
         share = np.where(second > 0, largest / (second * count), 0)
-    return CellMoments(
-        np.asarray(count),
-        np.asarray(undefined),
-        mean,
-        *(np.asarray(x) for x in (second, fourth, error_second, error_fourth)),
-        largest_share=share,
-    )
+    moments = (second, fourth, error_second, error_fourth, share)
+    return CellMoments(*map(np.asarray, (count, trials - count, mean, *moments)))
 
 
 def rows_of(
@@ -117,33 +108,33 @@ def rows_of(
     """The rows of the summary, one per cell."""
     rows = []
     for number, cell in enumerate(experiment.cells()):
-        m = {f.name: float(getattr(moments, f.name)[number]) for f in dataclasses.fields(moments)}
-        count = m["count"] or math.nan
-        std = math.sqrt(m["second"])
-        rmse = math.sqrt(m["error_second"])
+        m = CellMoments(*(float(moment[number]) for moment in moments))
+        count = m.finite or math.nan
+        std, rmse = math.sqrt(m.second), math.sqrt(m.error_second)
         mean_se = std / math.sqrt(count) if count > 1 else math.nan
-        std_se = _root_error(m["second"], m["fourth"], count)
-        rmse_se = _root_error(m["error_second"], m["error_fourth"], count)
-        bias = m["mean"] - truth.value
+        std_se = _root_error(m.second, m.fourth, count)
+        rmse_se = _root_error(m.error_second, m.error_fourth, count)
+        bias = m.mean - truth.value
         truth_part = truth.standard_error * abs(bias) / rmse if rmse else 0.0
-        row = {
-            "protocol": protocol,
-            "world": experiment.world.name,
-            **cell._asdict(),
-            "trials": experiment.trials,
-            "nan_trials": int(m["undefined"]),
-            "truth": truth.value,
-            "truth_se": truth.standard_error,
-            "mean": m["mean"],
-            "mean_se": mean_se,
-            "bias": bias,
-            "bias_se": math.hypot(mean_se, truth.standard_error),
-            "std": std,
-            "std_se": std_se,
-            "rmse": rmse,
-            "rmse_se": math.hypot(rmse_se, truth_part),
-        }
-        rows.append({name: row[name] for name in COLUMNS})
+        rows.append(
+            {
+                "protocol": protocol,
+                "world": experiment.world.name,
+                **cell._asdict(),
+                "trials": experiment.trials,
+                "nan_trials": int(m.undefined),
+                "truth": truth.value,
+                "truth_se": truth.standard_error,
+                "mean": m.mean,
+                "mean_se": mean_se,
+                "bias": bias,
+                "bias_se": math.hypot(mean_se, truth.standard_error),
+                "std": std,
+                "std_se": std_se,
+                "rmse": rmse,
+                "rmse_se": math.hypot(rmse_se, truth_part),
+            }
+        )
     return rows
 
 
@@ -193,13 +184,6 @@ class StudyResult:
             columns = {"trial": np.arange(len(values)), "value": values[:, number]}
             frames.append(pandas.DataFrame({**fields, **columns}))
         return pandas.concat(frames, ignore_index=True)
-
-
-def summarise(study: Study, store: Store, truth: Truth, folder: Path | None) -> StudyResult:
-    """The result of a study's store whose chunks are all there."""
-    moments = cell_moments(store.parts, truth.value)
-    rows = rows_of(study, moments, truth)
-    return StudyResult(study, truth, rows, notes_of(study, moments, rows), store, folder)
 
 
 def notes_of(study: Study, moments: CellMoments, rows: list[dict[str, Any]]) -> list[str]:

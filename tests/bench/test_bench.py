@@ -12,10 +12,10 @@ import numpy as np
 import oracles as oracle
 import pytest
 from datasets import NUM_STATES, random_data
-from running import refused, run
+from running import run
 
 import osiris_jax as oj
-from osiris_jax.bench import data, report, rivals, scope_rl, suite
+from osiris_jax.bench import data, report, rivals, scaling, scope_rl, suite
 from osiris_jax.bench.case import Case, Place, Rival, Settings
 from osiris_jax.bench.harness import machine
 from osiris_jax.bench.roofline import Bandwidth
@@ -106,6 +106,18 @@ def results(*rows):
     return suite.Results(facts, Bandwidth(1e10, 2e10, 5e9, 2**20), rows, quick=False)
 
 
+def test_rows_make_curves_whatever_their_order():
+    points = [(40, 16.0), (10, 1.0), (20, 4.0)]
+    rows = [row(shape={"steps": n}, axis="steps", least=t) for n, t in points]
+    (curve,) = scaling.curves([*rows, row(), row("mis", shape={"steps": 9}, axis="steps")])
+    assert (curve.sizes, curve.seconds) == ((10, 20, 40), (1.0, 4.0, 16.0))
+    assert (curve.exponent, curve.tail) == pytest.approx((2.0, 2.0))
+    assert curve.spread == pytest.approx(3.0)
+    assert curve.expected == 1.0
+    assert curve._replace(name="incris").expected == 2.0
+    assert curve._replace(axis="alphas").expected is None
+
+
 def test_what_is_found_is_said():
     shape = {"trials": 1000, "trajectories": 25}
     trials = [(1000, 0.1), (10_000, 1.1), (100_000, 13.0)]
@@ -145,18 +157,11 @@ def test_a_disagreement_is_shouted_and_ends_with_1(monkeypatch, capsys, tmp_path
     assert "WRONG: 1 of 1 rivals" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (2.5, "2.5 s"), (0.0123, "12.3 ms"), (4e-7, "0.4 us")]
-)
-def test_times_have_their_unit(value, text):
-    assert report.seconds(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (7, "7 B"), (1234, "1.23 KB"), (2.5e11, "250 GB")]
-)
-def test_sizes_have_their_unit(value, text):
-    assert report.size(value) == text
+def test_times_and_sizes_have_their_unit():
+    times = {None: "", 2.5: "2.5 s", 0.0123: "12.3 ms", 4e-7: "0.4 us"}
+    assert {value: report.seconds(value) for value in times} == times
+    sizes = {None: "", 7: "7 B", 1234: "1.23 KB", 2.5e11: "250 GB"}
+    assert {value: report.size(value) for value in sizes} == sizes
 
 
 def test_quick_runs_everything(monkeypatch, capsys, tmp_path):
@@ -208,26 +213,6 @@ def test_a_process_that_fails_says_why():
     case = Case("cores", "no such case", {}, lambda: None, place=Place(1, 1))
     with pytest.raises(ValueError, match=r"^no such case: its process ended with 1: "):
         suite.row_of(case, QUICK, 1e10)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--only", "speed"), "only: 'speed' is unknown; there are pipeline, estimators"),
-        (("--only", "scalings"), "only: 'scalings' is unknown; did you mean scaling?"),
-        (("--trials", "0"), "trials: expected a positive number, got 0"),
-        (("--dtype", "float16"), "dtype: expected float32 or float64, got 'float16'"),
-    ],
-)
-def test_a_bad_command_is_one_line_and_nothing_is_written(
-    monkeypatch, capsys, tmp_path, arguments, problem
-):
-    assert problem in refused(monkeypatch, capsys, tmp_path / "out", "bench", *arguments)
-
-
-def test_help_has_an_example(monkeypatch, capsys):
-    assert run(monkeypatch, "bench", "--help") == 0
-    assert "osiris-jax bench --only" in " ".join(capsys.readouterr().out.split())
 
 
 # --- scripts ----------------------------------------------------------------------------------

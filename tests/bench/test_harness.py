@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import osiris_jax as oj
-from osiris_jax.bench import data, roofline, scaling, suite
+from osiris_jax.bench import data, roofline, scaling
 from osiris_jax.bench.harness import difference, machine, measure
 
 SHAPE = (6, 5, 3)
@@ -132,24 +132,6 @@ def test_an_exponent_is_the_slope_of_least_squares():
 def test_an_exponent_needs_two_sizes():
     with pytest.raises(ValueError, match=r"^sizes: an exponent needs two"):
         scaling.exponent([5, 5], [1.0, 2.0])
-
-
-def row(name="wis", group="scaling", **fields):
-    shape = fields.pop("shape", {"trajectories": 10, "steps": 5, "states": 3})
-    given = {"compile_seconds": 1.0, "least": 0.5, "median": 0.6, "runs": 3} | fields
-    return suite.Timing(group, name, shape, "float32", **given)
-
-
-def test_rows_make_curves_whatever_their_order():
-    points = [(40, 16.0), (10, 1.0), (20, 4.0)]
-    rows = [row(shape={"steps": n}, axis="steps", least=t) for n, t in points]
-    (curve,) = scaling.curves([*rows, row(), row("mis", shape={"steps": 9}, axis="steps")])
-    assert (curve.sizes, curve.seconds) == ((10, 20, 40), (1.0, 4.0, 16.0))
-    assert (curve.exponent, curve.tail) == pytest.approx((2.0, 2.0))
-    assert curve.spread == pytest.approx(3.0)
-    assert curve.expected == 1.0
-    assert curve._replace(name="incris").expected == 2.0
-    assert curve._replace(axis="alphas").expected is None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -164,13 +162,6 @@ def test_files_that_are_no_logs(tmp_path, monkeypatch, capsys):
     line = refusal(monkeypatch, capsys, "evaluate", tmp_path / "log.csv", "--out", out)
     assert "expected a folder" in line
     assert out.read_text() == "a file"
-
-
-def test_a_process_of_its_own_says_how_to_use_it():
-    command = [sys.executable, "-m", "osiris_jax.cli", "evaluate", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "osiris-jax evaluate log.parquet" in shown
-    assert "--columns" in shown
 
 
 def test_columns_as_typed():

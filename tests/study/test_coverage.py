@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from datasets import ragged
 from oracles import intervals as slow
-from running import refused, run
+from running import run
 
 import osiris_jax as oj
 from osiris_jax.inference.resampling import draw_rows
@@ -216,26 +216,3 @@ def test_the_command_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path)
     assert f"| wis | t | {rates[2]} | {rates[5]} |\n" in table
     assert (tmp_path / "coverage.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "coverage.pdf").read_bytes().startswith(b"%PDF")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--world", "cartpole"), "world: coverage needs a tabular world"),
-        (("--estimators", "iss"), "estimator: 'iss' is unknown"),
-        (("--methods", "z"), "methods: 'z' is unknown"),
-        (("--sizes", "a"), "sizes: expected integers"),
-        (("--alpha", "best"), "alpha: expected numbers"),
-        (("--confidence", "2"), "confidence: must be in (0, 1)"),
-        (("--threshold", "0.3"), "threshold: only for relevance"),
-    ],
-)
-def test_a_bad_command_is_one_line_and_nothing_is_written(
-    monkeypatch, capsys, tmp_path, arguments, problem
-):
-    assert problem in refused(monkeypatch, capsys, tmp_path / "out", "coverage", *arguments)
-
-
-def test_help_has_an_example(monkeypatch, capsys):
-    assert run(monkeypatch, "coverage", "--help") == 0
-    assert "osiris-jax coverage --world" in " ".join(capsys.readouterr().out.split())

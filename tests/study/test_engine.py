@@ -135,9 +135,9 @@ def test_each_data_set_is_simulated_once(lingering, monkeypatch):
     asked, simulated = [], []
     simulate, steps_needed = source._simulate, lingering.steps_needed
 
-    def counted(leaves, keys, *settings):
+    def counted(leaves, keys, discount, **settings):
         simulated.append(len(keys))
-        return simulate(leaves, keys, *settings)
+        return simulate(leaves, keys, discount, **settings)
 
     def told(keys, size):
         asked.append(len(keys))

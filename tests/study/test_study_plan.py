@@ -10,7 +10,7 @@ from small_world import lean_study, small_study, small_world
 
 import osiris_jax as oj
 from osiris_jax.models.networks import QNetwork
-from osiris_jax.study import engine, experiment, run, store
+from osiris_jax.study import engine, plan, run, store
 from osiris_jax.worlds.lunar_lander import LunarLander
 
 
@@ -180,6 +180,6 @@ def test_the_rows_of_a_study_are_its_cells():
     study = small_study()
     cells = study.cells()
     assert len(set(cells)) == len(cells) == 2 * (3 + 2 * (2 * 2 + 2))
-    assert cells[0] == experiment.Cell("wis", None, None, None, 5)
-    assert experiment.Cell("osiris-pdis", "oracle", None, None, 9) in cells
-    assert experiment.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells
+    assert cells[0] == plan.Cell("wis", None, None, None, 5)
+    assert plan.Cell("osiris-pdis", "oracle", None, None, 9) in cells
+    assert plan.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells

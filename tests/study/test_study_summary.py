@@ -13,27 +13,27 @@ from osiris_jax.core.faces import to_json
 from osiris_jax.study import summary
 
 
+def rows_of(values, truth, standard_error=0.0):
+    """The summary of one cell's values, given in parts."""
+    trials = sum(map(len, values))
+    one = oj.Study(world=small_world(), trials=trials, sizes=(5,), estimators=("wis",))
+    parts = [np.reshape(part, (-1, 1)) for part in values]
+    moments = summary.cell_moments(lambda: parts, truth)
+    return summary.rows_of(one, moments, summary.Truth(truth, standard_error, 0))
+
+
 def test_standard_errors_cover_what_repetition_shows():
     """3,000 summaries of 50 normal trials: the errors predict the spread of mean, std and RMSE."""
     rng = np.random.default_rng(0)
-    rows = []
-    one = oj.Study(world=small_world(), trials=50, sizes=(5,), estimators=("wis",))
-    truth = summary.Truth(1.5, 0.0, 0)
-    for _ in range(3000):
-        values = rng.normal(1, 2, (50, 1))
-        moments = summary.cell_moments(lambda values=values: [values[:20], values[20:]], 1.5)
-        rows += summary.rows_of(one, moments, truth)
+    samples = rng.normal(1, 2, (3000, 50))
+    rows = [row for x in samples for row in rows_of([x[:20], x[20:]], 1.5)]
     table = pandas.DataFrame(rows)
     for field in ("mean", "bias", "std", "rmse"):
         assert table[f"{field}_se"].mean() == pytest.approx(table[field].std(), rel=0.06)
 
 
 def test_an_uncertain_truth_widens_bias_and_rmse():
-    one = oj.Study(world=small_world(), trials=4, sizes=(5,), estimators=("wis",))
-    values = np.array([[1.0], [2.0], [3.0], [5.0]])
-    moments = summary.cell_moments(lambda: [values], 2.0)
-    (exact,) = summary.rows_of(one, moments, summary.Truth(2.0, 0.0, 0))
-    (rough,) = summary.rows_of(one, moments, summary.Truth(2.0, 0.3, 100))
+    (exact,), (rough,) = (rows_of([[1.0, 2.0, 3.0, 5.0]], 2.0, error) for error in (0.0, 0.3))
     assert rough["bias_se"] == pytest.approx(math.hypot(exact["bias_se"], 0.3))
     pull = 0.3 * exact["bias"] / exact["rmse"]
     assert rough["rmse_se"] == pytest.approx(math.hypot(exact["rmse_se"], pull))
@@ -57,15 +57,11 @@ def test_undefined_trials_are_counted_and_left_out():
 
 
 def test_one_trial_has_no_standard_errors():
-    one = oj.Study(world=small_world(), trials=1, sizes=(5,), estimators=("wis",))
-    moments = summary.cell_moments(lambda: [np.array([[2.0]])], 1.0)
-    (row,) = summary.rows_of(one, moments, summary.Truth(1.0, 0.0, 0))
+    (row,) = rows_of([[2.0]], 1.0)
     assert row["rmse"] == 1.0
     assert all(math.isnan(row[f"{name}_se"]) for name in ("mean", "bias", "std", "rmse"))
 
 
 def test_equal_trials_have_standard_errors_of_zero():
-    one = oj.Study(world=small_world(), trials=3, sizes=(5,), estimators=("wis",))
-    moments = summary.cell_moments(lambda: [np.full((3, 1), 2.7)], 1.1)
-    (row,) = summary.rows_of(one, moments, summary.Truth(1.1, 0.0, 0))
+    (row,) = rows_of([[2.7] * 3], 1.1)
     assert row["rmse_se"] == row["std_se"] == 0

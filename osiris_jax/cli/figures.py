@@ -10,7 +10,7 @@ from osiris_jax.cli.pages import Section
 from osiris_jax.core.faces import Table, markdown_sections, to_json, with_error
 from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import stages
-from osiris_jax.paper.figure_request import Drawn
+from osiris_jax.paper.figure_parts import Drawn
 from osiris_jax.paper.figures import figure
 from osiris_jax.paper.protocol import PUBLISHED, Protocol
 

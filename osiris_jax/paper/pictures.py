@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
 from osiris_jax.paper.numbers import TABLES
 from osiris_jax.paper.tables import Block, column_label
 from osiris_jax.plots import BLUE, GREY, ORANGE, WIDE, canvas
@@ -18,16 +20,17 @@ STYLES = {
     "published": {"color": BLUE, "marker": "s", "label": "published protocol, here"},
     "independent": {"color": ORANGE, "marker": "o", "label": "independent trials, here"},
 }
-PRINTED = {"color": GREY, "marker": "|", "label": "in the paper"}
+PRINTED = {"color": GREY, "marker": "|", "ls": "none", "ms": 12, "mew": 1.5}
 
 
 def rmse_dots(blocks: Sequence[Block], table: str) -> Figure:
     """RMSE of every column, one panel for each world: printed in the paper, and ours."""
-    columns = TABLES[table].columns
+    columns, numbers = TABLES[table].columns, TABLES[table].numbers
     worlds = list(dict.fromkeys(block.world for block in blocks))
     figure, axes = canvas(WIDE, 1.0 + 0.2 * len(columns), columns=len(worlds))
     for axis, world in zip(axes, worlds, strict=True):
-        _draw_printed(axis, world, table)
+        printed = [float(entry.text) for entry in numbers.get(world, {}).get("rmse", ())]
+        axis.plot(printed, range(len(printed)), label="in the paper", **PRINTED)
         for block in blocks:
             if block.world == world:
                 _draw_block(axis, block)
@@ -41,24 +44,9 @@ def rmse_dots(blocks: Sequence[Block], table: str) -> Figure:
     for axis in axes[1:]:
         axis.set_yticklabels([])
     axes[0].set_yticklabels([column_label(column) for column in columns], fontsize=7)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=3,
-        fontsize=7,
-        frameon=False,
-        markerscale=0.7,
-    )
+    style = {"ncols": 3, "fontsize": 7, "frameon": False, "markerscale": 0.7}
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **style)
     return figure
-
-
-def _draw_printed(axis: Axes, world: str, table: str) -> None:
-    printed = TABLES[table].numbers.get(world, {}).get("rmse", ())
-    values = [float(entry.text) for entry in printed]
-    style = {"ls": "none", "ms": 12, "mew": 1.5, **PRINTED}
-    axis.plot(values, range(len(values)), **style)
 
 
 def _draw_block(axis: Axes, block: Block) -> None:
@@ -71,8 +59,6 @@ def _draw_block(axis: Axes, block: Block) -> None:
 
 def _plain_ticks(axis: Axes) -> None:
     """Ticks at 1, 2 and 5 times powers of ten, written as numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     low, high = axis.get_xlim()
     steps = (1, 2, 5) if high / low < 100 else (1,)
     axis.xaxis.set_major_locator(LogLocator(subs=steps))

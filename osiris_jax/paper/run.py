@@ -22,7 +22,6 @@ from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
 from osiris_jax.study.experiment import Cell, to_toml
 from osiris_jax.study.plan import Study
 from osiris_jax.study.run import compute
-from osiris_jax.study.store import Store
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
 from osiris_jax.worlds.gridworld import GridWorld
 
@@ -50,9 +49,8 @@ class Reproduction:
     @property
     def forms(self) -> tuple[Form, ...]:
         """What is computed."""
-        return tuple(
-            dict.fromkeys(protocol.form(c) for c in self.columns for protocol in self.protocols)
-        )
+        every = (protocol.form(c) for c in self.columns for protocol in self.protocols)
+        return tuple(dict.fromkeys(every))
 
     @property
     def overlapping(self) -> bool:
@@ -175,26 +173,24 @@ def results_of(
 ) -> dict[str, Result]:
     """The result of each protocol of a plan, by name."""
     with jax.enable_x64(plan.dtype == "float64"):
-        store = compute(plan, plan, out=out, progress=progress)
-    return {protocol.name: _of_protocol(plan, protocol, store) for protocol in plan.protocols}
-
-
-def _of_protocol(plan: Reproduction, protocol: Protocol, store: Store) -> Result:
-    """The protocol's own forms among all that were computed, under their plain names."""
-    alone = dataclasses.replace(plan, protocols=(protocol,))
-    places = [plan.forms.index(form) for form in alone.forms]
-    values = store.values()[:, places]
-    if protocol.truth == "exact":
-        truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
-    else:
-        error = values[:, -1].std() / math.sqrt(plan.trials)
-        truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
-    moments = cell_moments(lambda: [values], truth.value)
-    rows = rows_of(alone, moments, truth, protocol.name)
-    if plan.overlapping:
-        for row in rows:  # the formulas are for independent trials
-            row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
-    return Result(rows, values, truth)
+        everything = compute(plan, plan, out=out, progress=progress).values()
+    results = {}
+    for protocol in plan.protocols:
+        alone = dataclasses.replace(plan, protocols=(protocol,))
+        values = everything[:, [plan.forms.index(form) for form in alone.forms]]
+        if protocol.truth == "exact":
+            truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
+        else:
+            error = values[:, -1].std() / math.sqrt(plan.trials)
+            truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
+        rows = rows_of(
+            alone, cell_moments(lambda values=values: [values], truth.value), truth, protocol.name
+        )
+        if plan.overlapping:
+            for row in rows:  # the formulas are for independent trials
+                row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
+        results[protocol.name] = Result(rows, values, truth)
+    return results
 
 
 def _result_of_study(

@@ -140,7 +140,6 @@ def rows_together(
     table: str,
     *,
     trials: int,
-    size: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     progress: Progress | None = None,
@@ -153,16 +152,15 @@ def rows_together(
       world: a world.
       protocols: the independent one, alone, is run as a `Study`.
       table: a name in `TABLES`.
-      trials: data sets.
-      size: trajectories in each; by default the world's.
+      trials: data sets, each of the world's usual size.
       seed: see `Draws`.
       out: folder for the trials; run again, it resumes.
       progress: called with ("trials", done, total).
     """
     if len({protocol.seeds for protocol in protocols}) != 1:
         raise ValueError("protocols: expected some, all with the same `seeds`")
-    size = int(world.size if size is None else size)
-    plan = Reproduction(world, tuple(protocols), TABLES[table].computed, trials, size, seed)
+    columns = TABLES[table].computed
+    plan = Reproduction(world, tuple(protocols), columns, trials, int(world.size), seed)
     if plan.protocols == (INDEPENDENT,):
         return {INDEPENDENT.name: _result_of_study(plan, out, progress)}
     return results_of(plan, out, progress)

@@ -69,13 +69,7 @@ class WeightsAndLengths(NamedTuple):
 def weights_and_lengths(
     batches: Iterable[TrajectoryBatch], alphas: Sequence[float], protocol: Protocol
 ) -> WeightsAndLengths:
-    """OSIRIS weights and effective lengths of all trajectories.
-
-    Args:
-      batches: chunks [trial, traj, time], each gone through once.
-      alphas: levels.
-      protocol: by which states are kept.
-    """
+    """OSIRIS weights and effective lengths of all trajectories in chunks [trial, traj, time]."""
     chunks = [_weights(batch, jnp.asarray(alphas, batch.dtype), protocol) for batch in batches]
     log_weight, length = (np.concatenate(x, axis=1) for x in zip(*chunks, strict=True))
     return WeightsAndLengths(log_weight.astype(np.float64), length)
@@ -114,15 +108,15 @@ def weight_table(
     low, high = int(np.argmin(alphas)), int(np.argmax(alphas))
     claims = []
     for name, text in CLAIMS.items():
-        both = [statistics[place][name] for place in (high, low)]
-        labels = [f"{name.replace('_', ' ')} at alpha {alphas[place]:g}" for place in (high, low)]
-        larger, smaller = zip(labels, map(_measured, both), strict=True)
-        claims.append(claim(world, text, larger, smaller, _measured(both[0] - both[1])))
-    correlation = _measured(statistics[high]["correlation"])
-    larger = (
-        f"|correlation| at alpha {alphas[high]:g}",
-        correlation._replace(value=abs(correlation.value)),
-    )
+        label = f"{name.replace('_', ' ')} at alpha"
+        larger, smaller = (
+            (f"{label} {alphas[place]:g}", _measured(statistics[place][name]))
+            for place in (high, low)
+        )
+        difference = _measured(statistics[high][name] - statistics[low][name])
+        claims.append(claim(world, text, larger, smaller, difference))
+    value, error = _measured(statistics[high]["correlation"])
+    larger = (f"|correlation| at alpha {alphas[high]:g}", Measured(abs(value), error))
     text = "weights correlate with effective lengths"
     claims.append(claim(world, text, larger, ("none", Measured(0.0, 0.0))))
     return rows, claims
@@ -163,14 +157,7 @@ def _measured(replicates: np.ndarray) -> Measured:
 def draw(
     weights_by_world: Mapping[str, WeightsAndLengths], alphas: Sequence[float], seed: int
 ) -> Figure:
-    """Dots of weight against length, with box plots on the margins.
-
-    Args:
-      weights_by_world: weights and lengths by the world's name.
-      alphas: the levels, rising.
-      seed: of the dots, `DOTS` of each level, drawn from all trajectories without replacement;
-        boxes are of all of them.
-    """
+    """Weights against lengths: `DOTS` of each level by the seed; in the margins, boxes of all."""
     number = len(weights_by_world)
     width = parts.COLUMN if number == 1 else parts.WIDE
     figure = Figure(figsize=(width, 3.0), layout="constrained")

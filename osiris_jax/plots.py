@@ -33,7 +33,8 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7
 COLUMN, WIDE = 3.5, 7.0
 FLOORS = {"#": "#555555", ",": "#CFE0F0", "o": "#FFF2AA"}
 EDGE: dict[str, Any] = {"edgecolor": "#BBBBBB", "linewidth": 0.5}
-DIRECTIONS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+ARROW: dict[str, Any] = {"arrowstyle": "-|>", "lw": 1.2, "shrinkA": 0, "shrinkB": 0}
+DIRECTIONS = ((0, -1), (0, 1), (1, 0), (-1, 0))  # north, south, east, west
 
 
 def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
@@ -62,7 +63,11 @@ def gridworld(worlds: Sequence[GridWorld], *, width: float = WIDE) -> Figure:
         colours = dict(zip(rates, itertools.cycle((BLUE, ORANGE)), strict=False))
         for state in walkable.tolist():
             row, column = divmod(state, columns)
-            _draw_arrow(axis, row, column, world.greedy[state], colours[rate[state]])
+            right, down = DIRECTIONS[world.greedy[state]]
+            start = (column - 0.3 * right, row - 0.3 * down)
+            end = (column + 0.34 * right, row + 0.34 * down)
+            style = ARROW | {"color": colours[rate[state]]}
+            axis.annotate("", xy=end, xytext=start, arrowprops=style)
         for value, colour in colours.items():
             label = f"behaviour: random with probability {value:g}"
             axis.plot([], [], color=colour, marker=">", lw=1.5, label=label)
@@ -101,14 +106,6 @@ def draw_cells(axis: Axes, world: GridWorld) -> None:
         axis.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=fill, **EDGE))
 
 
-def _draw_arrow(axis: Axes, row: int, column: int, action: int, colour: str) -> None:
-    right, down = DIRECTIONS["NSEW"[action]]
-    start = (column - 0.3 * right, row - 0.3 * down)
-    end = (column + 0.34 * right, row + 0.34 * down)
-    style = {"arrowstyle": "-|>", "color": colour, "lw": 1.2, "shrinkA": 0, "shrinkB": 0}
-    axis.annotate("", xy=end, xytext=start, arrowprops=style)
-
-
 def learning_curve(curve: Sequence[tuple[int, float]], title: str, chosen: int | None) -> Figure:
     """Mean return of training episodes over the updates, the selected snapshot marked."""
     figure, (axis,) = canvas(COLUMN, 2.4)
@@ -121,9 +118,6 @@ def learning_curve(curve: Sequence[tuple[int, float]], title: str, chosen: int |
     return figure
 
 
-POLICY_LABELS = {"behavior": "behaviour", "target": "target"}
-
-
 def lengths(by_policy: Mapping[str, Any], title: str) -> Figure:
     """Histogram of the number of steps under each policy, with its mean."""
     figure, (axis,) = canvas(COLUMN, 2.4)
@@ -133,7 +127,8 @@ def lengths(by_policy: Mapping[str, Any], title: str) -> Figure:
     for (policy, values), colour in zip(by_policy.items(), (BLUE, ORANGE), strict=False):
         values = np.asarray(values, float)
         weights = np.full(len(values), 1 / len(values))
-        label = f"{POLICY_LABELS.get(policy, policy)}, mean {values.mean():.4g}"
+        name = "behaviour" if policy == "behavior" else policy
+        label = f"{name}, mean {values.mean():.4g}"
         axis.hist(values, list(edges), weights=weights, histtype="step", color=colour, label=label)
         axis.axvline(values.mean(), color=colour, lw=0.8, ls=":")
     describe(axis, "steps", "share of episodes", title)
@@ -179,10 +174,11 @@ def consistency(rows: Sequence[Row], title: str) -> Figure:
         raise ValueError("rows: a picture over sizes needs an osiris estimator at two sizes")
     estimator, test = kept[0]["estimator"], kept[0]["relevance"]
     kept = [row for row in kept if (row["estimator"], row["relevance"]) == (estimator, test)]
+    kept.sort(key=lambda row: row["size"])
     figure, (left, right) = canvas(WIDE, 2.6, columns=2)
     levels = list(dict.fromkeys(level_label(row) for row in kept))
     for level, colour in zip(levels, shades(len(levels)), strict=True):
-        line = [row for row in _by_size(kept) if level_label(row) == level]
+        line = [row for row in kept if level_label(row) == level]
         for axis, field in ((left, "mean"), (right, "rmse")):
             error_line(axis, line, "size", field, color=colour, label=level or test)
     left.axhline(kept[0]["truth"], color="black", lw=0.8, ls="--", label="truth")
@@ -192,10 +188,6 @@ def consistency(rows: Sequence[Row], title: str) -> Figure:
     describe(right, "trajectories N", f"RMSE of {estimator}")
     legend(left, 6)
     return figure
-
-
-def _by_size(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: row["size"])
 
 
 def calibration(rows: Sequence[Row], title: str) -> Figure:
@@ -247,11 +239,12 @@ def coverage(rows: Sequence[Row], title: str) -> Figure:
     styles = dict(zip(methods, zip(palette, itertools.cycle("osD^vx"), strict=False), strict=False))
     sizes = sorted({row["size"] for row in rows})
     figure, axes = canvas(max(COLUMN, 1.9 * len(estimators) + 1), 2.6, columns=len(estimators))
+    rising = sorted(rows, key=lambda row: row["size"])
     lowest = min((row["coverage"] for row in rows if np.isfinite(row["coverage"])), default=0.0)
     for axis, estimator in zip(axes, estimators, strict=True):
         for method, (colour, mark) in styles.items():
             wanted = (estimator, method)
-            line = [r for r in _by_size(rows) if (r["estimator"], r["method"]) == wanted]
+            line = [row for row in rising if (row["estimator"], row["method"]) == wanted]
             error_line(axis, line, "size", "coverage", color=colour, marker=mark, label=method)
         axis.axhline(rows[0]["confidence"], color="black", lw=0.8, ls="--", label="claimed")
         over_sizes(axis, sizes)

@@ -17,11 +17,10 @@ from osiris_jax.core.files import write_text
 from osiris_jax.core.terminal import say, stages
 from osiris_jax.data.columns import suggest
 from osiris_jax.paper import tables
-from osiris_jax.paper.figure_request import Drawn
+from osiris_jax.paper.figure_parts import Drawn
 from osiris_jax.paper.figures import FIGURES, figure
 from osiris_jax.paper.findings import finding_lines, findings
 from osiris_jax.paper.numbers import GRIDWORLDS, TABLES
-from osiris_jax.paper.pictures import rmse_dots
 from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, PUBLISHED, Protocol, ablation
 from osiris_jax.paper.run import Result, rows_together
 from osiris_jax.study.checks import MOST_TRIALS, integer
@@ -170,7 +169,7 @@ def reproduce_table(request: Reproduction) -> list[Section]:
         mine = [block for block in blocks if block.world == world]
         to_print.append(Table(f"{world} (* best)", *tables.upright(mine, table)))
     to_print.append(Table("What the paper finds, and what is found here", *claims, words=4))
-    pictures = plots.save(rmse_dots(blocks, table), out, table)
+    pictures = plots.save(tables.rmse_dots(blocks, table), out, table)
     return [Section(table, TABLES[table].title, to_print, notes, pictures, files)]
 
 

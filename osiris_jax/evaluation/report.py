@@ -22,7 +22,6 @@ from osiris_jax.evaluation.result import (
     MEANINGS,
     Curve,
     Evaluation,
-    Row,
     States,
 )
 from osiris_jax.models.behavior import BehaviorFit
@@ -107,6 +106,8 @@ def page(evaluation: Evaluation, about: About, pictures: Mapping[str, bytes]) ->
     main, settings, log = evaluation.main, evaluation.settings, about.log
     method, ends = main.interval
     named = settings["state_labels"] or (log.labels.get("state", ()) if log is not None else ())
+    told = (about.propensities or settings["fitted"] or LOGGED,)
+    exact = [[name, _as_text(value)] for name, value in plain(settings).items()]
     return {
         "about": about,
         "main": main,
@@ -123,23 +124,23 @@ def page(evaluation: Evaluation, about: About, pictures: Mapping[str, bytes]) ->
         "kinds": CLASSES,
         "differences": difference_table(evaluation, about),
         "pictures": [
-            {"uri": _data_uri(png), "caption": CAPTIONS[name]} for name, png in pictures.items()
+            # inside their own addresses, for a page without other files
+            {
+                "uri": "data:image/png;base64," + base64.b64encode(png).decode("ascii"),
+                "caption": CAPTIONS[name],
+            }
+            for name, png in pictures.items()
         ],
         "diagnostics": diagnostics_table(evaluation),
         "curve": None if evaluation.curve is None else curve_table(evaluation.curve),
         "states": None if evaluation.states is None else states_table(evaluation.states, named),
-        "propensities": propensities(about, settings["fitted"]),
+        "propensities": told if about.fit is None else about.fit.words,
         "calibration": None if about.fit is None else calibration_table(about.fit),
         "columns": None if log is None else columns_table(log.columns),
         "reader_notes": () if log is None else log.notes,
         "notes": evaluation.notes,
-        "exact": settings_table(settings),
+        "exact": Table("Settings", ["setting", "value"], exact, words=2),
     }
-
-
-def _data_uri(png: bytes) -> str:
-    """The picture inside an address, for a page without other files."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def as_markdown(evaluation: Evaluation, about: About) -> str:
@@ -158,13 +159,6 @@ def as_markdown(evaluation: Evaluation, about: About) -> str:
     if about.command is not None:
         parts.append(f"```sh\n{printable(about.command)}\n```\n")
     return "\n".join(part for part in parts if part)
-
-
-def propensities(about: About, fitted: str | None) -> Sequence[str]:
-    """Where the probabilities of the logged actions come from."""
-    if about.fit is not None:
-        return about.fit.words
-    return (about.propensities or fitted or LOGGED,)
 
 
 def other_intervals(evaluation: Evaluation) -> Table | None:
@@ -191,21 +185,18 @@ def diagnostics_table(evaluation: Evaluation) -> Table:
     """What the weights of every estimator are like."""
     header = ["estimator", "trajectories", "effective size", "largest weight", "weights of 0"]
     header += ["tail index", "length-weight correlation", "ratios kept", "bias of omission"]
-    lines = [_diagnosed(row, evaluation) for row in evaluation.rows if row.weights is not None]
+    lines = []
+    for row in evaluation.rows:
+        if (of := row.weights) is None:
+            continue
+        kept, bias = "100 %", "-"
+        if (omission := evaluation.omissions.get(row.estimator)) is not None:
+            low, high = omission.interval
+            kept, bias = percent(omission.share_kept), span(-high, -low)
+        cells = [f"{of.number:,}", number(of.effective_size, 4), percent(of.largest_share)]
+        cells += [percent(of.zero_share), number(of.tail_index, 3)]
+        lines.append([row.label, *cells, number(of.length_correlation, 3), kept, bias])
     return Table("Weights", header, lines)
-
-
-def _diagnosed(row: Row, evaluation: Evaluation) -> list[str]:
-    of = row.weights
-    assert of is not None, "rows without weights are left out"
-    omission = evaluation.omissions.get(row.estimator)
-    kept, bias = "100 %", "-"
-    if omission is not None:
-        low, high = omission.interval
-        kept, bias = percent(omission.share_kept), span(-high, -low)
-    cells = [f"{of.number:,}", number(of.effective_size, 4), percent(of.largest_share)]
-    cells += [percent(of.zero_share), number(of.tail_index, 3)]
-    return [row.label, *cells, number(of.length_correlation, 3), kept, bias]
 
 
 def curve_table(curve: Curve) -> Table:
@@ -257,12 +248,6 @@ def columns_table(columns: Mapping[str, Any]) -> Table:
     """Which column of the log holds what."""
     lines = [[name, of if isinstance(of, str) else ", ".join(of)] for name, of in columns.items()]
     return Table("Columns", ["field", "column of the log"], lines, words=2)
-
-
-def settings_table(settings: Mapping[str, Any]) -> Table:
-    """Everything needed to repeat it."""
-    lines = [[name, _as_text(value)] for name, value in plain(settings).items()]
-    return Table("Settings", ["setting", "value"], lines, words=2)
 
 
 def _as_text(value: Any) -> str:

@@ -214,18 +214,32 @@ class Evaluation:
 
     def lines(self) -> list[list[str]]:
         """The rows as text, under `HEADER`."""
-        return [row_text(row) for row in self.rows]
+        lines = []
+        for row in self.rows:
+            _, (low, high) = row.interval
+            size, mean = "-", "-"
+            if row.weights is not None:
+                size = f"{row.weights.effective_size:,.4g}"
+                mean = with_error(row.weights.mean, row.weights.mean_error)
+            cells = [row.label, number(row.value), span(low, high), number(row.standard_error, 3)]
+            lines.append([*cells, size, mean, row.verdict])
+        return lines
 
     def difference_lines(self) -> list[list[str]]:
         """The differences as text, under `DIFFERENCE_HEADER`."""
-        return [difference_text(difference) for difference in self.differences]
+        lines = []
+        for of in self.differences:
+            values = [number(x) for x in (of.value, of.compared, of.difference)]
+            lines.append([of.estimator, *values, span(of.low, of.high), of.verdict])
+        return lines
 
     def doubts(self) -> list[str]:
         """A line for each verdict that is not fine, with its reasons; alike ones share a line."""
         alike: dict[str, list[str]] = {}
         for row in self.rows:
             if row.verdict != FINE:
-                text = f"{row.verdict}: {'; '.join(reasons(row))}"
+                reasons = [doubt.reason for doubt in row.reasons if doubt.level == row.verdict]
+                text = f"{row.verdict}: {'; '.join(reasons)}"
                 alike.setdefault(text, []).append(row.estimator)
         return [f"{', '.join(names)}: {text}" for text, names in alike.items()]
 
@@ -261,24 +275,3 @@ class Evaluation:
         if self.differences:
             parts += ["", aligned(DIFFERENCE_HEADER, self.difference_lines())]
         return "\n".join([*parts, *(f"note: {note}" for note in self.notes)])
-
-
-def reasons(row: Row) -> list[str]:
-    """The reasons for the verdict itself, without the milder ones."""
-    return [doubt.reason for doubt in row.reasons if doubt.level == row.verdict]
-
-
-def row_text(row: Row) -> list[str]:
-    """A row as text, under `HEADER`."""
-    _, (low, high) = row.interval
-    cells = [row.label, number(row.value), span(low, high), number(row.standard_error, 3)]
-    if row.weights is None:
-        return [*cells, "-", "-", row.verdict]
-    mean = with_error(row.weights.mean, row.weights.mean_error)
-    return [*cells, f"{row.weights.effective_size:,.4g}", mean, row.verdict]
-
-
-def difference_text(of: Difference) -> list[str]:
-    """A difference as text, under `DIFFERENCE_HEADER`."""
-    values = [number(x) for x in (of.value, of.compared, of.difference)]
-    return [of.estimator, *values, span(of.low, of.high), of.verdict]

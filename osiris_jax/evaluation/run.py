@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
@@ -13,8 +14,7 @@ from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.core.labels import shown
 from osiris_jax.core.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
 from osiris_jax.estimators import ESTIMATORS, names_of, parse_name
-from osiris_jax.evaluation.judge import Asked, choices_of, graver, judge
-from osiris_jax.evaluation.levels import by_level
+from osiris_jax.evaluation.judge import Asked, graver, judge
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
 from osiris_jax.inference import Estimated, Sample
 from osiris_jax.inference.checks import (
@@ -113,26 +113,17 @@ def _evaluation(
     if not any(np.ndim(x) for x in asked.options.values()):
         batch, other = pad_to_bucket(batch), None if other is None else pad_to_bucket(other)
     estimated = _estimated(batch, asked, progress, notes)
-    choices = choices_of(batch, asked)
-    judged = judge(batch, asked, estimated, choices)
-    states, curve = by_level(batch, asked, judged, choices)
+    judged = judge(batch, asked, estimated)
     compared, differences = (), ()
     if other is not None:
         again = _estimated(other, asked, progress, [])
-        compared = judge(other, asked, again, choices_of(other, asked)).rows
+        compared = judge(other, asked, again)["rows"]
         confidence = asked.sampling["confidence"]
-        differences = _differences(judged.rows, compared, estimated, again, confidence)
+        differences = _differences(judged["rows"], compared, estimated, again, confidence)
     return Evaluation(
-        rows=judged.rows,
+        **judged,
         compared=compared,
         differences=differences,
-        curve=curve,
-        omissions=judged.omissions,
-        states=states,
-        support=judged.support,
-        propensities=judged.propensities,
-        log_weights=judged.log_weights,
-        lengths=np.asarray(batch.mask).sum(-1),
         settings=_settings(batch, asked, compare_with),
         notes=(*_notes_of_log(batch), *notes, *_notes(asked)),
     )
@@ -163,9 +154,9 @@ def _labels(batch: TrajectoryBatch, estimators: Any) -> tuple[tuple[str, ...], l
 
 
 def _other(batch: TrajectoryBatch, compare_with: Any) -> TrajectoryBatch | None:
+    if isinstance(compare_with, TrajectoryBatch):
+        _check_same_log(batch, compare_with)
     if compare_with is None or isinstance(compare_with, TrajectoryBatch):
-        if compare_with is not None:
-            _check_same_log(batch, compare_with)
         return compare_with
     if not isinstance(compare_with, str) or compare_with != BEHAVIOR:
         raise ValueError(
@@ -235,10 +226,9 @@ def _differences(
     differences = []
     for row, its in zip(rows, compared, strict=True):
         drawn = estimates[row.estimator].resampled - again[row.estimator].resampled
-        value = row.value - its.value
+        value, defined = row.value - its.value, drawn[np.isfinite(drawn)]
         sample = Sample(row.estimator, np.asarray(value), resampled=drawn)
-        low, high = percentile(sample, confidence)
-        defined = drawn[np.isfinite(drawn)]
+        low, high = map(float, percentile(sample, confidence))
         differences.append(
             Difference(
                 estimator=row.estimator,
@@ -246,8 +236,8 @@ def _differences(
                 compared=its.value,
                 difference=value,
                 standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
-                low=float(low),
-                high=float(high),
+                low=low,
+                high=high,
                 undefined=int(np.isnan(drawn).sum()),
                 verdict=graver(row.verdict, its.verdict),
             )
@@ -284,22 +274,18 @@ def _notes(asked: Asked) -> list[str]:
 
 def _settings(batch: TrajectoryBatch, asked: Asked, compare_with: Any) -> dict[str, Any]:
     """All that is needed to repeat it, of plain types where the arguments were."""
-    import jax
-
     import osiris_jax
 
-    compared = compare_with if isinstance(compare_with, str | None) else "another target"
-    common = {name: value for name, value in asked.common.items() if name != "key"}
+    numbers = {**asked.common, **asked.sampling}
     return {
         "estimators": list(asked.labels),
         "methods": list(asked.methods),
         "relevance": asked.relevance,
         asked.parameter: asked.level_used,
-        **common,
-        **{name: value for name, value in asked.sampling.items() if name != "memory"},
+        **{name: value for name, value in numbers.items() if name not in ("key", "memory")},
         **{name: value for name, value in asked.bounds.items() if value is not None},
         **asked.options,
-        "compare_with": compared,
+        "compare_with": compare_with if isinstance(compare_with, str | None) else "another target",
         "key": np.asarray(random.key_data(asked.common["key"])).tolist(),
         "trajectories": len(batch.reward),
         "steps": int(np.asarray(batch.mask).sum()),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +27,7 @@ UNIFORMS_PER_STEP = 2  # one for the action; the second, for the deterministic m
 CHUNK_CELLS = 2**21
 
 
-class Pool(NamedTuple):
-    """Trajectories [traj, time] of the behaviour, and returns [traj] of the target."""
-
-    batch: TrajectoryBatch
-    on_policy: Float[Array, " traj"]
-
-
+@dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
     """The data sets of all trials, to be had in any order.
 
@@ -40,7 +35,7 @@ class Draws:
     but one of them with trial k + 1. Independent: trial k is that of a study of the same seed. All
     trials have one length of time, so that a kernel is compiled once.
 
-    Args:
+    Attributes:
       world: a world.
       size: trajectories in a data set.
       trials: how many data sets there are.
@@ -49,25 +44,33 @@ class Draws:
       observations: whether to keep observations, where the world has any.
     """
 
-    def __init__(
-        self,
-        world: Any,
-        size: int,
-        trials: int,
-        *,
-        overlapping: bool,
-        seed: int = 0,
-        observations: bool = False,
-    ):
-        self.world, self.size, self.trials = world, size, trials
-        self.seed, self.observations = seed, observations
-        self.pool = self._pool() if overlapping else None
+    world: Any
+    size: int
+    trials: int
+    _: dataclasses.KW_ONLY
+    overlapping: bool
+    seed: int = 0
+    observations: bool = False
+
+    @cached_property
+    def pool(self) -> tuple[TrajectoryBatch, Float[Array, " traj"]] | None:
+        """Trajectories of the behaviour and returns of the target that overlapping trials share."""
+        if not self.overlapping:
+            return None
+        number = self.size + self.trials - 1
+        if isinstance(self.world, GridWorld):
+            on_policy = legacy_rollout(self.world, number, "target").reward.sum(-1)
+            return legacy_rollout(self.world, number), on_policy
+        key = random.fold_in(random.key(self.seed), POOL_STREAM)
+        batch = self.world.rollout(key, number, observations=self.observations)
+        outcomes = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
+        return batch, jnp.asarray(outcomes.returns, batch.dtype)
 
     def of(self, trials: np.ndarray) -> DataSets:
         """The data sets of these trials, with returns of the target policy."""
         keys, batch = keys_of(self.seed, trials), self.batch_of(trials)
         if self.pool is not None:
-            on_policy = self.pool.on_policy[self._window(trials)]
+            on_policy = self.pool[1][self._window(trials)]
         else:
             on_policy = self.world.returns(target_keys(keys), self.size).returns
         return DataSets(keys, batch, jnp.asarray(on_policy, batch.dtype))
@@ -76,7 +79,7 @@ class Draws:
         """[trial, traj, time] the behaviour's data in these trials."""
         if self.pool is not None:
             window = self._window(trials)
-            return jax.tree.map(lambda field: field[window], self.pool.batch)
+            return jax.tree.map(lambda field: field[window], self.pool[0])
         keys, world = keys_of(self.seed, trials), self.world
         if isinstance(world, World):
             return record(
@@ -103,7 +106,7 @@ class Draws:
     def steps(self) -> int:
         """A length of time that holds every trial."""
         if self.pool is not None:
-            return self.pool.batch.mask.shape[-1]
+            return self.pool[0].mask.shape[-1]
         if not isinstance(self.world, World):
             return self.world.horizon
         return self.world.steps_needed(keys_of(self.seed, np.arange(self.trials)), self.size)
@@ -111,16 +114,6 @@ class Draws:
     def _window(self, trials: np.ndarray) -> Int[Array, "trial traj"]:
         """Where in the pool the trajectories of each trial are."""
         return jnp.asarray(np.asarray(trials)[:, None] + np.arange(self.size)[None])
-
-    def _pool(self) -> Pool:
-        number = self.size + self.trials - 1
-        if isinstance(self.world, GridWorld):
-            batch = legacy_rollout(self.world, number)
-            return Pool(batch, legacy_rollout(self.world, number, "target").reward.sum(-1))
-        key = random.fold_in(random.key(self.seed), POOL_STREAM)
-        batch = self.world.rollout(key, number, observations=self.observations)
-        outcomes = self.world.returns(random.fold_in(key, TARGET_STREAM), number)
-        return Pool(batch, jnp.asarray(outcomes.returns, batch.dtype))
 
 
 def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> TrajectoryBatch:
@@ -133,7 +126,9 @@ def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> T
     successor, reward, terminal = world.maze.successor, world.maze.reward, world.maze.terminal
     bounds = probs.cumsum(1)
     bounds = bounds / bounds[:, -1:]
-    uniform = _legacy_uniforms(number, world.horizon)
+    count = UNIFORMS_PER_STEP * world.horizon
+    streams = [np.random.RandomState(FIRST_SEED + j).random_sample(count) for j in range(number)]
+    uniform = np.stack(streams)[:, ::UNIFORMS_PER_STEP]
     shape = (number, world.horizon)
     states, actions = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     state = np.full(number, np.flatnonzero(world.maze.start)[0])
@@ -153,10 +148,3 @@ def legacy_rollout(world: GridWorld, number: int, policy: str = "behavior") -> T
         num_states=world.num_states,
         num_actions=world.num_actions,
     )
-
-
-def _legacy_uniforms(number: int, steps: int) -> np.ndarray:
-    """[traj, time] the uniform that chooses each action."""
-    count = UNIFORMS_PER_STEP * steps
-    streams = [np.random.RandomState(FIRST_SEED + j).random_sample(count) for j in range(number)]
-    return np.stack(streams)[:, ::UNIFORMS_PER_STEP]

@@ -8,88 +8,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from osiris_jax import plots
-from osiris_jax.paper import claims, drawing
-from osiris_jax.paper.figure_data import (
-    ALPHAS,
-    consistency_rows,
-    consistency_study,
-    weights_and_lengths,
-)
-from osiris_jax.paper.figure_request import Drawn, FigureInputs
+from osiris_jax.paper.consistency import consistency_figure
+from osiris_jax.paper.figure_parts import WIDE, Drawn, FigureInputs
+from osiris_jax.paper.numbers import GRIDWORLDS
 from osiris_jax.paper.protocol import INDEPENDENT, Protocol
-from osiris_jax.paper.relevance_figures import all_relevance_figure, relevance_figure
+from osiris_jax.paper.relevance import all_relevance_figure, relevance_figure
+from osiris_jax.paper.weights import weights_figure
 from osiris_jax.study.chunks import Progress, silent
-from osiris_jax.study.run import run
 from osiris_jax.worlds import make
-from osiris_jax.worlds.gridworld import GridWorld
+from osiris_jax.worlds.gridworld import CORRIDOR, GridWorld
 
 
 def worlds_figure(inputs: FigureInputs) -> Drawn:
     """Figure 1: gridworlds, their policies and rewards."""
-    _only_gridworlds("fig1", inputs.worlds)
     rows = []
     for world in inputs.worlds:
+        if not isinstance(world, GridWorld):
+            raise ValueError(f"worlds: fig1 draws gridworlds, and {world.name!r} is none")
+        corridor, actions = world.maze.is_letter(CORRIDOR), world.num_actions
         for policy, probs in (("behavior", world.behavior_probs), ("target", world.target_probs)):
-            for place, states in zip(
-                ("corridor", "elsewhere"), claims.corridor_and_others(world), strict=True
-            ):
+            for where, states in (("corridor", corridor), ("elsewhere", ~corridor)):
                 greedy = probs[np.arange(len(probs)), world.greedy][states & world.maze.reachable]
-                actions = probs.shape[1]
                 epsilon = float((1 - greedy.max()) * actions / (actions - 1))
-                row = {"world": world.name, "policy": policy, "where": place}
+                row = {"world": world.name, "policy": policy, "where": where}
                 rows.append(row | {"epsilon": round(epsilon, 6)})
     caption = (
         "Gridworlds: greedy actions, rewards for entering, and how often each policy is random."
     )
-    return Drawn(plots.gridworld(list(inputs.worlds), width=drawing.WIDE), caption, rows, [])
-
-
-def consistency_figure(inputs: FigureInputs) -> Drawn:
-    """Figures 2 and S2: OSIRWIS over |D| and the level."""
-    rows_by_world, answers = {}, []
-    for world in inputs.worlds:
-        study = consistency_study(world, inputs.trials_in(world), inputs.seed, sizes=inputs.sizes)
-        progress = _named(inputs.progress, world.name)
-        if inputs.protocol == INDEPENDENT:
-            rows = run(study, progress=progress).rows
-        else:
-            rows = consistency_rows(study, inputs.protocol, progress)
-        rows_by_world[world.name] = rows
-        answers += claims.of_consistency(rows)
-    caption = (
-        "OSIRWIS over data sizes |D| and levels: means (dots) and standard deviations (bars) over "
-        f"{inputs.trials_text()}; level 1 is ordinary WIS."
-    )
-    rows = [row for rows in rows_by_world.values() for row in rows]
-    return Drawn(drawing.consistency(rows_by_world), caption, rows, answers)
-
-
-def weights_figure(inputs: FigureInputs) -> Drawn:
-    """Figures 3 and S3: OSIRIS weights against effective lengths."""
-    weights_by_world, rows, answers = {}, [], []
-    for world in inputs.worlds:
-        weights = weights_and_lengths(inputs.chunks(world), ALPHAS, inputs.protocol)
-        weights_by_world[world.name] = weights
-        table, of_world = claims.weight_table(world.name, weights, ALPHAS)
-        rows += table
-        answers += of_world
-    figure = drawing.weights(weights_by_world, ALPHAS, inputs.seed)
-    caption = (
-        "OSIRIS weight against effective length, a dot for a trajectory; at most "
-        f"{drawing.DOTS} of each level are shown. Boxes (quartiles; whiskers from 5 % to 95 %) are "
-        f"of all trajectories of {inputs.trials_text()}; level 1 is ordinary IS."
-    )
-    return Drawn(figure, caption, rows, answers)
-
-
-def _named(progress: Progress, world: str) -> Progress:
-    return lambda stage, done, total: progress(f"{world}: {stage}", done, total)
-
-
-def _only_gridworlds(name: str, worlds: Sequence[Any]) -> None:
-    for world in worlds:
-        if not isinstance(world, GridWorld):
-            raise ValueError(f"worlds: {name} draws gridworlds, and {world.name!r} is none")
+    return Drawn(plots.gridworld(list(inputs.worlds), width=WIDE), caption, rows, [])
 
 
 class PaperFigure(NamedTuple):
@@ -100,7 +46,6 @@ class PaperFigure(NamedTuple):
     all_worlds: tuple[str, ...]
 
 
-GRIDWORLDS = ("dilly-dallying", "express")
 MAIN, EXTRA = ("dilly-dallying", "cartpole"), ("lunar-lander",)
 FIGURES: Mapping[str, PaperFigure] = {
     "fig1": PaperFigure(worlds_figure, GRIDWORLDS, GRIDWORLDS),
@@ -148,5 +93,5 @@ def figure(
     if not chosen:
         raise ValueError("worlds: none given")
     made = [make(world) if isinstance(world, str) else world for world in chosen]
-    sizes = tuple(sizes) if sizes else None
-    return plan.make(FigureInputs(made, protocol, trials, sizes, seed, progress))
+    inputs = FigureInputs(made, protocol, trials, tuple(sizes or ()), seed, progress)
+    return plan.make(inputs)

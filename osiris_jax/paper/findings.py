@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,23 +28,6 @@ class Finding(NamedTuple):
     holds: bool
 
 
-class Of(NamedTuple):
-    """Which row a claim reads; in which world, if not in the one where the claim is made."""
-
-    estimator: str
-    relevance: str | None = None
-    world: str | None = None
-
-    def key(self, world: str) -> tuple[str, str, str | None]:
-        omits = self.estimator.startswith("osir")
-        return self.world or world, self.estimator, self.relevance or (DEFAULT if omits else None)
-
-    @property
-    def dallying(self) -> Of:
-        """The same in Dilly-Dallying."""
-        return self._replace(world="dilly-dallying")
-
-
 Answer = tuple[str, bool]
 
 
@@ -51,22 +35,27 @@ class Claim(NamedTuple):
     """Something the paper says that can be read off rows.
 
     Attributes:
-      text: the claim.
+      text: the claim; {} stands for the names of the estimators in turn.
       worlds: where it is made.
-      rows: which it reads; where one is missing, it is not answered.
-      judge: of these rows: numbers, and whether it holds.
+      judge: of rows: numbers, and whether it holds.
+      rows: lists of names as by `_name`, and of worlds where they are others than the claim's own:
+        each list is a claim of its own, and is not answered where a row is missing.
     """
 
     text: str
     worlds: tuple[str, ...]
-    rows: tuple[Of, ...]
     judge: Callable[..., Answer]
+    rows: Sequence[tuple[str, ...]]
+
+
+def _name(row: Row) -> str:
+    """The estimator, and the test if it is another than the usual one."""
+    is_usual = row["relevance"] in (None, DEFAULT)
+    return row["estimator"] if is_usual else f"{row['estimator']} {row['relevance']}"
 
 
 def _named(row: Row, statistic: str) -> str:
-    """The row's name and its statistic."""
-    test = "" if row["relevance"] in (None, DEFAULT) else f" {row['relevance']}"
-    return f"{row['estimator']}{test} {number(row[statistic], row[f'{statistic}_se'])}"
+    return f"{_name(row)} {number(row[statistic], row[f'{statistic}_se'])}"
 
 
 def _below(statistic: str, wanted: bool, one: Row, other: Row) -> Answer:
@@ -95,65 +84,56 @@ def _by_variance(one: Row, other: Row) -> Answer:
     return f"MSE falls by {total:.4g}, variance by {variance:.4g}", 2 * variance > total > 0
 
 
-def _claims(
-    text: str, worlds: tuple[str, ...], judge: Callable[..., Answer], *rows: tuple[Of, ...]
-) -> list[Claim]:
-    """The claim for some lists of rows; {} stands for the names of the estimators in turn."""
-    return [
-        Claim(text.format(*(of.estimator.upper() for of in some)), worlds, some, judge)
-        for some in rows
-    ]
-
-
-_RIVALS = _IS, _WIS, _, _, _MIS = tuple(map(Of, ("is", "wis", "phwis", "incris", "mis")))
-_OSIRIS, _OSIRWIS = Of("osiris"), Of("osirwis")
+_RIVALS = ("is", "wis", "phwis", "incris")
+_OSIRIS = ("osiris", "osirwis")
+_PAIRS = [("osiris", "is"), ("osirwis", "wis")]
 _OTHER_TESTS = ("welch:classes=return", "smirnov", "nn-q")
-_PAIRS = ((_OSIRIS, _IS), (_OSIRWIS, _WIS))
 _LESS_STD, _LESS_RMSE = partial(_below, "std", True), partial(_below, "rmse", True)
 
 CLAIMS = (
-    *_claims("{} has a smaller std than {}", ALL, _LESS_STD, *_PAIRS),
-    *_claims("{} has a smaller RMSE than {}", LONG, _LESS_RMSE, (_OSIRIS, _IS)),
-    *_claims(
-        "{} has a smaller RMSE than {}", LONG, _LESS_RMSE, *((_OSIRWIS, of) for of in _RIVALS)
+    Claim("{} has a smaller std than {}", ALL, _LESS_STD, _PAIRS),
+    Claim(
+        "{} has a smaller RMSE than {}",
+        LONG,
+        _LESS_RMSE,
+        [("osiris", "is"), *(("osirwis", rival) for rival in (*_RIVALS, "mis"))],
     ),
-    *_claims("{} betters {} mostly by its variance", LONG, _by_variance, *_PAIRS),
-    *_claims(
+    Claim("{} betters {} mostly by its variance", LONG, _by_variance, _PAIRS),
+    Claim(
         "{} does not beat {} in Express",
         EXPRESS,
         partial(_below, "rmse", False),
-        (_OSIRIS, _WIS),
-        (_OSIRWIS, _WIS),
+        [(name, "wis") for name in _OSIRIS],
     ),
-    *_claims(
+    Claim(
         "{} is more accurate in Express than in Dilly-Dallying",
         EXPRESS,
         partial(_elsewhere, operator.lt),
-        *((of, of.dallying) for of in (_IS, _WIS)),
+        [(name, f"{name} in dilly-dallying") for name in ("is", "wis")],
     ),
-    *_claims(
+    Claim(
         "{} is as accurate in Express as in Dilly-Dallying (RMSE within 10 %)",
         EXPRESS,
         partial(_elsewhere, lambda here, there: abs(here - there) <= ABOUT_EQUAL * there),
-        *((of, of.dallying) for of in (_OSIRIS, _OSIRWIS)),
+        [(name, f"{name} in dilly-dallying") for name in _OSIRIS],
     ),
-    *_claims(
+    Claim(
         "{} performs well in the gridworlds: the smallest RMSE",
         GRIDWORLDS,
         _least_rmse,
-        (_MIS, *_RIVALS[:-1], _OSIRIS, _OSIRWIS),
+        [("mis", *_RIVALS, *_OSIRIS)],
     ),
-    *_claims(
+    Claim(
         "{} with the oracle map has a smaller RMSE than with the estimated one",
         GRIDWORLDS,
         _LESS_RMSE,
-        *((of._replace(relevance="oracle"), of) for of in (_OSIRIS, _OSIRWIS)),
+        [(f"{name} oracle", name) for name in _OSIRIS],
     ),
-    *_claims(
+    Claim(
         "{} by Algorithm 1 has a smaller RMSE than by other ways to find relevance",
         ALL,
         _least_rmse,
-        (_OSIRWIS, *(_OSIRWIS._replace(relevance=test) for test in _OTHER_TESTS)),
+        [("osirwis", *(f"osirwis {test}" for test in _OTHER_TESTS))],
     ),
 )
 
@@ -162,16 +142,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     """Every claim that the rows can answer, for each protocol and world."""
     answers = []
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
-        by_key = {
-            (row["world"], row["estimator"], row["relevance"]): row
-            for row in rows
-            if row["protocol"] == protocol
-        }
+        of_protocol = [row for row in rows if row["protocol"] == protocol]
+        by_name = {(row["world"], _name(row)): row for row in of_protocol}
         for claim in CLAIMS:
-            for world in claim.worlds:
-                read = [by_key.get(of.key(world)) for of in claim.rows]
+            for names, world in itertools.product(claim.rows, claim.worlds):
+                places = [name.partition(" in ") for name in names]
+                read = [by_name.get((where or world, name)) for name, _, where in places]
                 if None not in read:
-                    answers.append(Finding(claim.text, protocol, world, *claim.judge(*read)))
+                    text = claim.text.format(*(name.split()[0].upper() for name in names))
+                    answers.append(Finding(text, protocol, world, *claim.judge(*read)))
     return answers
 
 

@@ -46,39 +46,34 @@ def _of_data_set(
     key = method_key(key, len(batch.mask))
     values, maps = [], {}
     for form in forms:
-        name = form.column.estimator
+        name, settings = form.column.estimator, dict(form.settings)
         if name == ON_POLICY:
             values.append(on_policy.mean())
-        elif form.column.relevance is None:
-            values.append(_plain(form, batch))
-        else:
+        elif form.column.relevance is not None:
             test = form._replace(column=form.column._replace(estimator=""))
             if test not in maps:
                 maps[test] = keep_steps(_relevant_states(test, oracle, key, batch), batch)
-            plain, _ = parse_name(name)
-            values.append(compose.value_of(batch, plain, maps[test]))
+            values.append(compose.value_of(batch, parse_name(name)[0], maps[test]))
+        elif settings.get(name) == "published":
+            log_ratio = batch.require("log_ratio", "a reproduction")
+            values.append(_PUBLISHED_FORMS[name](batch, log_ratio))
+        else:
+            values.append(compose.plain_value(batch, name))
     return jnp.stack(values)
-
-
-def _plain(form: Form, batch: TrajectoryBatch) -> Float[Array, ""]:
-    name = form.column.estimator
-    if name in _PUBLISHED_FORMS and form.get(name) == "published":
-        return _PUBLISHED_FORMS[name](batch, batch.require("log_ratio", "a reproduction"))
-    return compose.plain_value(batch, name)
 
 
 def _relevant_states(form: Form, oracle: Any, key: Array, batch: TrajectoryBatch) -> Any:
     """The map of what is kept, by state or by step."""
-    column = form.column
+    column, settings = form.column, dict(form.settings)
     if column.relevance == "oracle":
         return jnp.asarray(oracle)
     if column.relevance == "nn-q":
-        if form.get("network") == "published":
+        if settings["network"] == "published":
             statistic = nn_q_published(batch, key=key)
         else:
             statistic = RELEVANCE["nn-q"](batch, key=key, weighting="to-go")
         return above(statistic, column.threshold)
-    coins = Coins.toss(key, batch) if ("ties", "random") in form.settings else None
+    coins = Coins.toss(key, batch) if settings.get("ties") == "random" else None
     return _by_pvalue(form, column.alpha, batch, coins)
 
 

@@ -37,12 +37,15 @@ def nn_q_published(
         rows = jnp.where(batch.mask[..., None], batch.observation, 0)
         value = rows.reshape(-1, rows.shape[-1]).astype(batch.dtype)
         asked = value
+    order, count = used_first(batch.mask.ravel())  # as `train` draws them
+    action = masked.fill(batch.mask, batch.require("action", "NN-Q")).ravel()
+    target = targets(batch, "none", 1.0).ravel()
     init_key, draw_key = random.split(key)
     params = first_layers(init_key, (value.shape[1], *HIDDEN, batch.num_actions), batch.dtype)
     params, _ = train(
         draw_key,
         params,
-        _steps(batch, value),
+        TrainingSet(value[order], action[order], target[order], count),
         steps=steps,
         minibatch=MINIBATCH,
         learning_rate=LEARNING_RATE,
@@ -65,12 +68,3 @@ def first_layers(key: Array, widths: tuple[int, ...], dtype) -> Layers:
         drawn = (drawn / jnp.sqrt(inputs)).astype(dtype)
         layers.append(Layer(drawn[:, :-1], drawn[:, -1]))
     return tuple(layers)
-
-
-def _steps(batch: TrajectoryBatch, value: Float[Array, "item dim"]) -> TrainingSet:
-    """The real steps first, as `train` draws them."""
-    real = batch.mask.ravel()
-    order, count = used_first(real)
-    action = masked.fill(batch.mask, batch.require("action", "NN-Q")).ravel()
-    target = targets(batch, "none", 1.0).ravel()
-    return TrainingSet(value[order], action[order], target[order], count)

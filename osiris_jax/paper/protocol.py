@@ -50,9 +50,6 @@ class Form(NamedTuple):
     column: Column
     settings: tuple[tuple[str, Any], ...]
 
-    def get(self, field: str) -> Any:
-        return dict(self.settings)[field]
-
     @property
     def label(self) -> str:
         """The settings as they are written behind a name."""

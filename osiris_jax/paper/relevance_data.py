@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,10 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.paper.figure_parts import Measured
 from osiris_jax.paper.kernel import keep_map
 from osiris_jax.paper.protocol import Protocol
 from osiris_jax.relevance.omission import keep_steps
-
-
-class Measured(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    error: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,17 +81,16 @@ class MeanRelevance:
         error = np.sqrt(np.maximum(residual, 0) * self._correction) / self.visits.clip(1)
         return np.where(several, error, np.nan)
 
-    def pooled(self, bins: Bool[np.ndarray, " bin"]) -> Measured:
-        """Mean over all visits to some bins, and its standard error."""
-        mean, direction = self._direction(bins)
-        return Measured(mean, self._error(direction))
-
-    def difference(
-        self, first: Bool[np.ndarray, " bin"], second: Bool[np.ndarray, " bin"]
+    def pooled(
+        self, bins: Bool[np.ndarray, " bin"], less: Bool[np.ndarray, " bin"] | None = None
     ) -> Measured:
-        """The pooled mean of the first bins less that of the second, in the same trials."""
-        (mean, direction), (other, other_direction) = map(self._direction, (first, second))
-        return Measured(mean - other, self._error(direction - other_direction))
+        """Mean over all visits to some bins, less that to others in the same trials."""
+        mean, direction = self._direction(bins)
+        if less is not None:
+            other, other_direction = self._direction(less)
+            mean, direction = mean - other, direction - other_direction
+        square = direction @ self.second @ direction
+        return Measured(mean, float(np.sqrt(np.maximum(square, 0) * self._correction)))
 
     def _direction(self, bins: np.ndarray) -> tuple[float, np.ndarray]:
         """The ratio of sums, and its derivative by the sums."""
@@ -107,82 +100,55 @@ class MeanRelevance:
         mean = float(kept / visits)
         return mean, np.concatenate([bins, -mean * bins]) / visits
 
-    def _error(self, direction: np.ndarray) -> float:
-        square = direction @ self.second @ direction
-        return float(np.sqrt(np.maximum(square, 0) * self._correction))
-
     @property
     def _correction(self) -> float:
         return self.trials / (self.trials - 1) if self.trials > 1 else np.nan
 
 
-def mean_relevance_by_state(
-    batches: Iterable[TrajectoryBatch], alpha: float, protocol: Protocol
-) -> MeanRelevance:
-    """Mean of theta over the visits to each state, without rows.
-
-    Args:
-      batches: chunks [trial, traj, time] whose state ids mean the same in all trials.
-      alpha: the level.
-      protocol: by which states are kept.
-    """
-    return MeanRelevance.of_counts(_count_states(batch, alpha, protocol) for batch in batches)
-
-
-@partial(jax.jit, static_argnames="protocol")
-def _count_states(
-    batches: TrajectoryBatch, alpha: Float[Array, ""], protocol: Protocol
-) -> tuple[Int[Array, "trial state"], Int[Array, "trial state"]]:
-    def of_data_set(batch: TrajectoryBatch) -> tuple[Int[Array, " state"], Int[Array, " state"]]:
-        state = batch.require("state", "relevance by state")
-        visits = _count(state, batch.mask, batch.num_states)
-        return jnp.where(keep_map(protocol, batch, alpha), visits, 0), visits
-
-    return jax.vmap(of_data_set)(batches)
-
-
-def mean_relevance_by_dimension(
+def mean_relevance(
     batches: Iterable[TrajectoryBatch],
-    edges: Float[np.ndarray, "dim edge"],
     alpha: float,
     protocol: Protocol,
+    edges: Float[np.ndarray, "dim edge"] | None = None,
 ) -> MeanRelevance:
-    """Mean of theta over the visits to each bin of every observed dimension, rows [dim].
+    """Mean of theta over the visits to each state; or to each bin of every observed dimension.
 
     Args:
-      batches: chunks [trial, traj, time] with observations.
-      edges: rising; bin b holds edges[b] <= x < edges[b + 1], other visits count nowhere.
-      alpha, protocol: as for `mean_relevance_by_state`.
+      batches: chunks [trial, traj, time], with observations or with state ids that mean the same
+        in all trials.
+      alpha: the level.
+      protocol: by which states are kept.
+      edges: rising; bin b holds edges[b] <= x < edges[b + 1], other visits count nowhere. With
+        them, the means have rows [dim].
     """
-    return MeanRelevance.of_counts(
-        _count_bins(batch, jnp.asarray(edges, batch.dtype), alpha, protocol) for batch in batches
-    )
+    parts = (_count(batch, alpha, protocol, edges) for batch in batches)
+    relevance = MeanRelevance.of_counts(parts)
+    return relevance[0] if edges is None else relevance
 
 
 @partial(jax.jit, static_argnames="protocol")
-def _count_bins(
-    batches: TrajectoryBatch,
-    edges: Float[Array, "dim edge"],
-    alpha: Float[Array, ""],
-    protocol: Protocol,
+def _count(
+    batches: TrajectoryBatch, alpha: Float[Array, ""], protocol: Protocol, edges: Any
 ) -> tuple[Int[Array, "trial dim bin"], Int[Array, "trial dim bin"]]:
-    num_bins = edges.shape[1] - 1
+    """Visits at which the state is kept, and all visits; states are the bins of one dimension."""
 
     def of_data_set(batch: TrajectoryBatch) -> tuple[Array, Array]:
-        observation = jnp.moveaxis(batch.require("observation", "relevance by dimension"), -1, 0)
-        places = jax.vmap(partial(jnp.searchsorted, side="right"))(edges, observation) - 1
+        if edges is None:
+            places, number = batch.require("state", "relevance by state")[None], batch.num_states
+        else:
+            observed = jnp.moveaxis(batch.require("observation", "relevance by dimension"), -1, 0)
+            search = jax.vmap(partial(jnp.searchsorted, side="right"))
+            places = search(jnp.asarray(edges, batch.dtype), observed) - 1
+            number = edges.shape[1] - 1
 
         def count(used: Bool[Array, "traj time"]) -> Int[Array, "dim bin"]:
-            return jax.vmap(lambda place: _count(place, used & batch.mask, num_bins))(places)
+            def of_dimension(place: Int[Array, "traj time"]) -> Int[Array, " bin"]:
+                place = masked.fill(used, place, number)
+                return jax.ops.segment_sum(used.astype(jnp.int32).ravel(), place.ravel(), number)
 
-        return count(keep_steps(keep_map(protocol, batch, alpha), batch)), count(batch.mask)
+            return jax.vmap(of_dimension)(places)
+
+        kept = keep_steps(keep_map(protocol, batch, alpha), batch)
+        return count(kept & batch.mask), count(batch.mask)
 
     return jax.vmap(of_data_set)(batches)
-
-
-def _count(
-    place: Int[Array, "traj time"], used: Bool[Array, "traj time"], number: int
-) -> Int[Array, " place"]:
-    """How many used steps there are in each of `number` places; others are dropped."""
-    place = masked.fill(used, place, number)
-    return jax.ops.segment_sum(used.astype(jnp.int32).ravel(), place.ravel(), number)

@@ -21,7 +21,6 @@ from osiris_jax.study.chunks import Progress
 from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
 from osiris_jax.study.plan import Cell, Study, to_toml
 from osiris_jax.study.run import compute
-from osiris_jax.study.store import Store
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
 from osiris_jax.worlds.gridworld import GridWorld
 
@@ -49,9 +48,8 @@ class Reproduction:
     @property
     def forms(self) -> tuple[Form, ...]:
         """What is computed."""
-        return tuple(
-            dict.fromkeys(protocol.form(c) for c in self.columns for protocol in self.protocols)
-        )
+        every = (protocol.form(c) for c in self.columns for protocol in self.protocols)
+        return tuple(dict.fromkeys(every))
 
     @property
     def overlapping(self) -> bool:
@@ -141,7 +139,6 @@ def rows_together(
     table: str,
     *,
     trials: int,
-    size: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     progress: Progress | None = None,
@@ -154,16 +151,15 @@ def rows_together(
       world: a world.
       protocols: the independent one, alone, is run as a `Study`.
       table: a name in `TABLES`.
-      trials: data sets.
-      size: trajectories in each; by default the world's.
+      trials: data sets, each of the world's usual size.
       seed: see `Draws`.
       out: folder for the trials; run again, it resumes.
       progress: called with ("trials", done, total).
     """
     if len({protocol.seeds for protocol in protocols}) != 1:
         raise ValueError("protocols: expected some, all with the same `seeds`")
-    size = int(world.size if size is None else size)
-    plan = Reproduction(world, tuple(protocols), TABLES[table].computed, trials, size, seed)
+    columns = TABLES[table].computed
+    plan = Reproduction(world, tuple(protocols), columns, trials, int(world.size), seed)
     if plan.protocols == (INDEPENDENT,):
         return {INDEPENDENT.name: _result_of_study(plan, out, progress)}
     return results_of(plan, out, progress)
@@ -174,26 +170,24 @@ def results_of(
 ) -> dict[str, Result]:
     """The result of each protocol of a plan, by name."""
     with jax.enable_x64(plan.dtype == "float64"):
-        store = compute(plan, plan, out=out, progress=progress)
-    return {protocol.name: _of_protocol(plan, protocol, store) for protocol in plan.protocols}
-
-
-def _of_protocol(plan: Reproduction, protocol: Protocol, store: Store) -> Result:
-    """The protocol's own forms among all that were computed, under their plain names."""
-    alone = dataclasses.replace(plan, protocols=(protocol,))
-    places = [plan.forms.index(form) for form in alone.forms]
-    values = store.values()[:, places]
-    if protocol.truth == "exact":
-        truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
-    else:
-        error = values[:, -1].std() / math.sqrt(plan.trials)
-        truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
-    moments = cell_moments(lambda: [values], truth.value)
-    rows = rows_of(alone, moments, truth, protocol.name)
-    if plan.overlapping:
-        for row in rows:  # the formulas are for independent trials
-            row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
-    return Result(rows, values, truth)
+        everything = compute(plan, plan, out=out, progress=progress).values()
+    results = {}
+    for protocol in plan.protocols:
+        alone = dataclasses.replace(plan, protocols=(protocol,))
+        values = everything[:, [plan.forms.index(form) for form in alone.forms]]
+        if protocol.truth == "exact":
+            truth = truth_of(Study(world=plan.world, seed=plan.seed, estimators=("is",)))
+        else:
+            error = values[:, -1].std() / math.sqrt(plan.trials)
+            truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
+        rows = rows_of(
+            alone, cell_moments(lambda values=values: [values], truth.value), truth, protocol.name
+        )
+        if plan.overlapping:
+            for row in rows:  # the formulas are for independent trials
+                row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))
+        results[protocol.name] = Result(rows, values, truth)
+    return results
 
 
 def _result_of_study(

@@ -1,10 +1,12 @@
-"""The paper's tables beside ours, as Markdown, LaTeX and lines for the terminal."""
+"""The paper's tables beside ours, as Markdown, LaTeX, lines for the terminal and a picture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from osiris_jax.core.faces import markdown, with_error
 from osiris_jax.paper.numbers import (
@@ -13,15 +15,24 @@ from osiris_jax.paper.numbers import (
     STATISTICS,
     TABLES,
     Column,
-    PaperTable,
     Printed,
 )
 from osiris_jax.paper.protocol import DEVIATIONS
+from osiris_jax.plots import BLUE, GREY, ORANGE, WIDE, canvas
 from osiris_jax.study.plan import ON_POLICY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
 LABELS = {"mean": "Mean", "std": "Std", "rmse": "RMSE"}
 BAD = "≠"
+STYLES = {
+    "published": {"color": BLUE, "marker": "s", "label": "published protocol, here"},
+    "independent": {"color": ORANGE, "marker": "o", "label": "independent trials, here"},
+}
+PRINTED = {"color": GREY, "marker": "|", "ls": "none", "ms": 12, "mew": 1.5}
 
 
 class Block(NamedTuple):
@@ -79,8 +90,8 @@ def digits(block: Block, table: str, *, random: bool = False) -> Digits:
       random: whether to compare the columns that were random in the paper, or the others.
     """
     paper, compared, missed = TABLES[table], 0, []
-    for statistic in STATISTICS:
-        for printed, column, row in _beside(paper, block, statistic):
+    for statistic, numbers in paper.numbers.get(block.world, {}).items():
+        for printed, column, row in zip(numbers, paper.columns, block.rows, strict=True):
             if column.is_random != random:
                 continue
             compared += 1
@@ -88,11 +99,6 @@ def digits(block: Block, table: str, *, random: bool = False) -> Digits:
                 ours = f"{row[statistic]:.{printed.decimals}f}"
                 missed.append(f"{column_label(column)} {statistic} {ours} for {printed.text}")
     return Digits(compared, tuple(missed))
-
-
-def _beside(paper: PaperTable, block: Block, statistic: str) -> list[tuple[Printed, Column, Row]]:
-    printed = paper.numbers.get(block.world, {}).get(statistic, ())
-    return list(zip(printed, paper.columns, block.rows, strict=True)) if printed else []
 
 
 def column_label(column: Column) -> str:
@@ -106,12 +112,9 @@ def number(value: float, error: float = math.nan) -> str:
     return with_error(value, error, digits=1, alone="z.1f")
 
 
-HEADER_WORDS = ["world", "protocol", ""]
-
-
 def header_of(table: str) -> list[str]:
     """Names of the columns of `lines_of`."""
-    return [*HEADER_WORDS, *(column_label(column) for column in TABLES[table].columns)]
+    return ["world", "protocol", "", *map(column_label, TABLES[table].columns)]
 
 
 def lines_of(blocks: Sequence[Block], table: str, bold: tuple[str, str]) -> list[list[str]]:
@@ -120,49 +123,44 @@ def lines_of(blocks: Sequence[Block], table: str, bold: tuple[str, str]) -> list
     Args:
       bold: what stands before and after the best number.
     """
-    lines, paper = [], TABLES[table]
+    lines = []
     for place, block in enumerate(blocks):
+        printed = TABLES[table].numbers.get(block.world, {})
         for statistic in STATISTICS:
             names = [block.world, block.protocol] if statistic == "mean" else ["", ""]
-            lines.append([*names, LABELS[statistic], *_our_numbers(block, table, statistic, bold)])
-        last = place + 1 == len(blocks) or blocks[place + 1].world != block.world
-        if last and block.world in paper.numbers:
-            for statistic, row in paper.numbers[block.world].items():
-                names = ["", "in the paper"] if statistic == "mean" else ["", ""]
-                printed = [_marked(p.text, p.bold, bold) for p in row]
-                lines.append([*names, LABELS[statistic], *printed])
+            texts = _our_numbers(block, printed.get(statistic, ()), statistic, bold)
+            lines.append([*names, LABELS[statistic], *texts])
+        if place + 1 == len(blocks) or blocks[place + 1].world != block.world:
+            for statistic, row in printed.items():
+                source = "in the paper" if statistic == "mean" else ""
+                texts = [p.text.join(bold) if p.bold else p.text for p in row]
+                lines.append(["", source, LABELS[statistic], *texts])
     return lines
 
 
-def _our_numbers(block: Block, table: str, statistic: str, bold: tuple[str, str]) -> list[str]:
+def _our_numbers(
+    block: Block, printed: Sequence[Printed], statistic: str, bold: tuple[str, str]
+) -> list[str]:
     best = best_of(block.rows, statistic) if len(block.rows) > 2 else set()
-    compared = {}
-    if block.protocol == "published" and block.world in GRIDWORLDS:
-        for place, (printed, _, row) in enumerate(_beside(TABLES[table], block, statistic)):
-            compared[place] = printed.is_matched_by(row[statistic])
+    is_compared = block.protocol == "published" and block.world in GRIDWORLDS
     texts = []
     for place, row in enumerate(block.rows):
-        text = _marked(number(row[statistic], row[f"{statistic}_se"]), place in best, bold)
-        texts.append(text + (BAD if compared.get(place) is False else ""))
+        text = number(row[statistic], row[f"{statistic}_se"])
+        text = text.join(bold) if place in best else text
+        is_missed = is_compared and not printed[place].is_matched_by(row[statistic])
+        texts.append(text + BAD if is_missed else text)
     return texts
 
 
 def upright(blocks: Sequence[Block], table: str) -> tuple[list[str], list[list[str]]]:
     """Header and lines of one world's table for the terminal, a line for each estimator."""
-    lines_by_column = [[column_label(column)] for column in TABLES[table].columns]
-    header = ["estimator"]
     sources = [*(block.protocol for block in blocks), "in the paper"]
-    lines = lines_of(blocks, table, ("*", ""))
-    for source, first in zip(sources, range(0, len(lines), len(STATISTICS)), strict=False):
-        for number, line in enumerate(lines[first : first + len(STATISTICS)]):
-            header.append(f"{source} {line[2]}" if number == 0 else line[2])
-            for column, text in zip(lines_by_column, line[3:], strict=True):
-                column.append(text)
-    return header, lines_by_column
-
-
-def _marked(text: str, is_best: bool, bold: tuple[str, str]) -> str:
-    return text.join(bold) if is_best else text
+    lines, header = lines_of(blocks, table, ("*", "")), ["estimator"]
+    for place, line in enumerate(lines):
+        source, statistic = divmod(place, len(STATISTICS))
+        header.append(line[2] if statistic else f"{sources[source]} {line[2]}")
+    names = map(column_label, TABLES[table].columns)
+    return header, [list(row) for row in zip(names, *(line[3:] for line in lines), strict=True)]
 
 
 def as_markdown(blocks: Sequence[Block], table: str, notes: Sequence[str]) -> str:
@@ -202,15 +200,57 @@ def _latex_number(text: str) -> str:
 
 def ablation_lines(by_step: Mapping[str, Sequence[Row]]) -> tuple[list[str], list[list[str]]]:
     """Header and lines: every column of table 1 in one world, three lines for each step."""
-    names = [column_label(column) for column in TABLES["table1"].columns]
     lines = []
     for step, rows in by_step.items():
         for statistic in STATISTICS:
             texts = [number(row[statistic], row[f"{statistic}_se"]) for row in rows]
             lines.append([step if statistic == "mean" else "", LABELS[statistic], *texts])
-    return ["protocol", "", *names], lines
+    return header_of("table1")[1:], lines
 
 
 def deviations_markdown() -> str:
     """The deviations of the published protocol, a line for each."""
     return "".join(f"- `{field}`: {sentence}\n" for field, sentence in DEVIATIONS.items())
+
+
+def rmse_dots(blocks: Sequence[Block], table: str) -> Figure:
+    """RMSE of every column, one panel for each world: printed in the paper, and ours."""
+    columns, numbers = TABLES[table].columns, TABLES[table].numbers
+    worlds = list(dict.fromkeys(block.world for block in blocks))
+    figure, axes = canvas(WIDE, 1.0 + 0.2 * len(columns), columns=len(worlds))
+    for axis, world in zip(axes, worlds, strict=True):
+        printed = [float(entry.text) for entry in numbers.get(world, {}).get("rmse", ())]
+        axis.plot(printed, range(len(printed)), label="in the paper", **PRINTED)
+        for block in blocks:
+            if block.world == world:
+                _draw_block(axis, block)
+        axis.set_xscale("log")
+        axis.set_yticks(range(len(columns)))
+        axis.set_ylim(len(columns) - 0.5, -0.5)
+        axis.grid(axis="y", color="#DDDDDD", lw=0.5)
+        axis.set_title(world, fontsize=9)
+        axis.set_xlabel("RMSE", fontsize=8)
+        _plain_ticks(axis)
+    for axis in axes[1:]:
+        axis.set_yticklabels([])
+    axes[0].set_yticklabels([column_label(column) for column in columns], fontsize=7)
+    style = {"ncols": 3, "fontsize": 7, "frameon": False, "markerscale": 0.7}
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **style)
+    return figure
+
+
+def _draw_block(axis: Axes, block: Block) -> None:
+    finite = {k: row for k, row in enumerate(block.rows) if math.isfinite(row["rmse"])}
+    values = [row["rmse"] for row in finite.values()]
+    errors = [row["rmse_se"] if math.isfinite(row["rmse_se"]) else 0.0 for row in finite.values()]
+    style = {"ls": "none", "ms": 4, "elinewidth": 1, **STYLES.get(block.protocol, {})}
+    axis.errorbar(values, list(finite), xerr=errors, **style)
+
+
+def _plain_ticks(axis: Axes) -> None:
+    """Ticks at 1, 2 and 5 times powers of ten, written as numbers."""
+    low, high = axis.get_xlim()
+    steps = (1, 2, 5) if high / low < 100 else (1,)
+    axis.xaxis.set_major_locator(LogLocator(subs=steps))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())

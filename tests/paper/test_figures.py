@@ -15,14 +15,10 @@ from oracles import published as oracle_published
 
 import osiris_jax as oj
 from osiris_jax import plots
-from osiris_jax.paper import claims, drawing, draws, figure_data, figures
+from osiris_jax.paper import consistency, figure_parts, figures, relevance, weights
 from osiris_jax.paper.draws import Draws
 from osiris_jax.paper.protocol import INDEPENDENT, PROTOCOLS, PUBLISHED
-from osiris_jax.paper.relevance_data import (
-    MeanRelevance,
-    mean_relevance_by_dimension,
-    mean_relevance_by_state,
-)
+from osiris_jax.paper.relevance_data import MeanRelevance, mean_relevance
 
 ALPHAS = (0.05, 0.3, 1.0)
 SIZE, DIMS = 6, 2
@@ -64,7 +60,7 @@ def slow_maps(trials, protocol):
 @settings(max_examples=8)
 @given(trials=six_trials)
 def test_weights_and_lengths_are_those_of_slow_loops(protocol, double, trials):
-    found = figure_data.weights_and_lengths(chunks(trials), ALPHAS, protocol)
+    found = weights.weights_and_lengths(chunks(trials), ALPHAS, protocol)
     for place, (_, maps) in enumerate(slow_maps(trials, protocol).items()):
         for number, (trial, kept) in enumerate(zip(trials, maps, strict=True)):
             slow = [oracle_figures.weight_and_length(traj, kept) for traj in trial]
@@ -79,8 +75,8 @@ def test_weights_and_lengths_are_those_of_slow_loops(protocol, double, trials):
 def test_mean_relevance_is_that_of_slow_loops(protocol, double, trials):
     trials = with_observations(trials)
     for alpha, maps in slow_maps(trials, protocol).items():
-        by_state = mean_relevance_by_state(chunks(trials), alpha, protocol)
-        by_bin = mean_relevance_by_dimension(chunks(trials), EDGES, alpha, protocol)
+        by_state = mean_relevance(chunks(trials), alpha, protocol)
+        by_bin = mean_relevance(chunks(trials), alpha, protocol, EDGES)
         pairs = list(zip(trials, maps, strict=True))
         counts = [oracle_figures.counts_by_state(*pair, NUM_STATES) for pair in pairs]
         assert_same(by_state, counts)
@@ -108,7 +104,7 @@ def assert_same_groups(found, counts):
     ]
     slow = [oracle_figures.ratio(pairs) for pairs in pooled]
     np.testing.assert_allclose(found.pooled(bins), slow[0], rtol=1e-9, atol=1e-9)
-    value, error = found.difference(bins, ~bins)
+    value, error = found.pooled(bins, less=~bins)
     assert value == pytest.approx(slow[0][0] - slow[1][0], abs=1e-12)
     slow_error = oracle_figures.difference_error(*pooled)
     assert error == pytest.approx(slow_error, rel=1e-9, abs=1e-9)
@@ -117,39 +113,27 @@ def assert_same_groups(found, counts):
 def test_a_mean_weighted_by_visits_known_by_hand():
     """State 0: kept at all 3 visits of one trial, not at the 1 visit of the other."""
     kept, visits = np.array([[3, 1, 0], [0, 0, 0]]), np.array([[3, 1, 0], [1, 0, 0]])
-    relevance = MeanRelevance.of_counts([(kept, visits)])
-    np.testing.assert_array_equal(relevance.visits, [4, 1, 0])
-    np.testing.assert_allclose(relevance.mean, [0.75, 1, np.nan])
-    np.testing.assert_allclose(relevance.standard_error, [0.375, np.nan, np.nan])
+    found = MeanRelevance.of_counts([(kept, visits)])
+    np.testing.assert_array_equal(found.visits, [4, 1, 0])
+    np.testing.assert_allclose(found.mean, [0.75, 1, np.nan])
+    np.testing.assert_allclose(found.standard_error, [0.375, np.nan, np.nan])
 
 
 def test_no_data_is_refused():
     with pytest.raises(ValueError, match="batches: no data"):
-        mean_relevance_by_state([], 0.05, PUBLISHED)
+        mean_relevance([], 0.05, PUBLISHED)
 
 
 def test_the_usual_sizes_are_smaller_where_trajectories_are_long():
-    assert figure_data.consistency_study("express", 5).sizes == figure_data.SIZES
-    long = figure_data.consistency_study("cartpole", 5)
-    assert long.sizes == figure_data.SHORT_SIZES
-    assert figure_data.consistency_study("cartpole", 5, sizes=(7,)).sizes == (7,)
-
-
-def test_chunks_hold_the_trials_of_a_study_whatever_their_length(monkeypatch):
-    world = oj.make("dilly-dallying")
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(4), jnp.arange(5, dtype="uint32"))
-    expected = oj.pad_to(world.rollout(keys, 3), world.horizon)
-    monkeypatch.setattr(draws, "CHUNK_CELLS", 2 * 3 * world.horizon)
-    found = list(Draws(world, 3, 5, overlapping=False, seed=4).in_chunks())
-    assert [len(batch.mask) for batch in found] == [2, 2, 1]
-    for name in ("mask", "state", "reward", "log_ratio"):
-        whole = np.concatenate([getattr(batch, name) for batch in found])
-        np.testing.assert_array_equal(whole, getattr(expected, name))
+    assert consistency.consistency_study(oj.make("express"), 5).sizes == consistency.SIZES
+    long = oj.make("cartpole")
+    assert consistency.consistency_study(long, 5).sizes == consistency.SHORT_SIZES
+    assert consistency.consistency_study(long, 5, sizes=(7,)).sizes == (7,)
 
 
 def test_the_starred_cell_is_the_one_the_text_describes():
     for name in figures.GRIDWORLDS:
-        states = np.flatnonzero(drawing.decisive(oj.make(name)))
+        states = np.flatnonzero(relevance.decisive(oj.make(name)))
         assert states.tolist() == [1 * 14 + 10]
 
 
@@ -158,8 +142,8 @@ def test_the_table_of_weights_is_that_of_slow_loops():
     length = rng.integers(0, 30, size=(1, 8, 5))
     log_weight = rng.normal(size=length.shape) - 0.3 * length
     log_weight[0, 2, 3] = -np.inf
-    found = figure_data.WeightsAndLengths(log_weight, length)
-    rows, _ = claims.weight_table("w", found, (1.0,))
+    found = weights.WeightsAndLengths(log_weight, length)
+    rows, _ = weights.weight_table("w", found, (1.0,))
     trials = list(zip(log_weight[0], length[0], strict=True))
 
     def columns(trials, drop_zero=True):
@@ -182,8 +166,8 @@ def test_the_table_of_weights_is_that_of_slow_loops():
 
 def test_levels_that_keep_nothing_have_no_correlation():
     length = np.stack([np.zeros((3, 2), int), np.arange(6).reshape(3, 2)])
-    found = figure_data.WeightsAndLengths(np.where(length, -1.0 * length, 0.0), length)
-    rows, answers = claims.weight_table("w", found, (0.05, 1.0))
+    found = weights.WeightsAndLengths(np.where(length, -1.0 * length, 0.0), length)
+    rows, answers = weights.weight_table("w", found, (0.05, 1.0))
     assert np.isnan(rows[0]["correlation"])
     assert rows[1]["correlation"] == pytest.approx(-1)
     assert [claim["holds"] for claim in answers[-1:]] == [True]
@@ -191,8 +175,8 @@ def test_levels_that_keep_nothing_have_no_correlation():
 
 def test_a_claim_holds_only_beyond_two_standard_errors():
     def holds(value, error):
-        larger, smaller = claims.Measured(value, error), claims.Measured(0.0, 0.0)
-        return claims.claim("w", "text", ("a", larger), ("b", smaller))["holds"]
+        larger, smaller = figure_parts.Measured(value, error), figure_parts.Measured(0.0, 0.0)
+        return figure_parts.claim("w", "text", ("a", larger), ("b", smaller))["holds"]
 
     assert holds(1.0, 0.49)
     assert not holds(1.0, 0.51)
@@ -205,21 +189,21 @@ def test_claims_about_dimensions_compare_the_right_bins():
     middle = (edges[0, 1:] + edges[0, :-1]) / 2
     visits = np.full((3, 4, 40), 10)
     kept = np.where(np.abs(middle) > 1, 8, np.where(np.abs(middle) > 0.5, 5, 1))
-    relevance = MeanRelevance.of_counts([(np.broadcast_to(kept, visits.shape), visits)])
-    first, second, third = claims.of_dimensions("cartpole", relevance, edges)
+    counted = MeanRelevance.of_counts([(np.broadcast_to(kept, visits.shape), visits)])
+    first, second, third = relevance.dimension_claims("cartpole", counted, edges)
     assert (first["larger_value"], first["smaller_value"]) == pytest.approx((0.5, 0.1))
     assert (second["larger_value"], second["smaller_value"]) == pytest.approx((0.8, 0.5))
     assert (third["larger_value"], third["smaller_value"]) == pytest.approx((0.8, 0.1))
     assert first["holds"]
-    assert claims.of_dimensions("another", relevance, edges) == []
+    assert relevance.dimension_claims("another", counted, edges) == []
 
 
 def test_dots_are_chosen_by_the_seed():
-    chosen = drawing.subsample(1000, 50, 7)
-    np.testing.assert_array_equal(chosen, drawing.subsample(1000, 50, 7))
+    chosen = weights.subsample(1000, 50, 7)
+    np.testing.assert_array_equal(chosen, weights.subsample(1000, 50, 7))
     assert len(set(chosen.tolist())) == 50
-    assert not np.array_equal(chosen, drawing.subsample(1000, 50, 8))
-    np.testing.assert_array_equal(drawing.subsample(5, 50, 7), np.arange(5))
+    assert not np.array_equal(chosen, weights.subsample(1000, 50, 8))
+    np.testing.assert_array_equal(weights.subsample(5, 50, 7), np.arange(5))
 
 
 def small_data(self):
@@ -287,8 +271,8 @@ def test_figures_over_sizes_render_with_their_labels(name, widest, tmp_path):
 def test_a_figure_over_sizes_from_a_study_is_that_from_its_data():
     drawn = figures.figure("figS2", trials=7, sizes=(5, 9), seed=3)
     assert "on-policy" in texts_of(drawn.figure)
-    study = figure_data.consistency_study("express", 7, 3, sizes=(5, 9))
-    rows = figure_data.consistency_rows(study, INDEPENDENT.replace("mine"))
+    study = consistency.consistency_study(oj.make("express"), 7, 3, sizes=(5, 9))
+    rows = consistency.consistency_rows(study, INDEPENDENT.replace("mine"))
     expected = [row for row in drawn.rows if row["estimator"] == "osirwis"]
     assert len(rows) == len(expected) == 10
     for row, other in zip(rows, expected, strict=True):
@@ -306,17 +290,17 @@ def test_claims_about_the_bias_compare_sizes_and_levels():
         common | {"alpha": alpha, "size": size, "bias": bias}
         for (alpha, size), bias in biases.items()
     ]
-    found = claims.of_consistency(rows)
+    found = consistency.consistency_claims(rows)
     values = [(claim["larger_value"], claim["smaller_value"]) for claim in found]
     assert values == [(3.0, 1.0), (2.0, 0.9), (3.0, 2.0), (1.0, 0.9)]
     assert [claim["holds"] for claim in found] == [True, True, True, False]
 
 
 def test_worlds_of_every_kind_share_a_figure_over_sizes():
-    study = figure_data.consistency_study("express", 4, sizes=(5, 9))
-    rows = figure_data.consistency_rows(study, PUBLISHED)
-    named = {world: [row | {"world": world} for row in rows] for world in drawing.TITLES}
-    assert set(drawing.TITLES.values()) <= texts_of(drawing.consistency(named))
+    study = consistency.consistency_study(oj.make("express"), 4, sizes=(5, 9))
+    rows = consistency.consistency_rows(study, PUBLISHED)
+    named = {world: [row | {"world": world} for row in rows] for world in figure_parts.TITLES}
+    assert set(figure_parts.TITLES.values()) <= texts_of(consistency.draw(named))
 
 
 @pytest.mark.parametrize(

@@ -68,19 +68,23 @@ def test_independent_trials_are_those_of_a_study():
     for place, k in enumerate((7, 2)):
         key = random.fold_in(random.key(4), k)
         expected = oj.pad_to(world.rollout(key, 5), world.horizon)
-        np.testing.assert_array_equal(trials.data.state[place], expected.state)
-        np.testing.assert_array_equal(trials.data.log_ratio[place], expected.log_ratio)
+        for name in (*FIELDS.values(), "mask"):
+            np.testing.assert_array_equal(
+                getattr(trials.data, name)[place], getattr(expected, name)
+            )
         on_policy = world.returns(random.fold_in(key, TARGET_STREAM), 5).returns
         np.testing.assert_array_equal(trials.on_policy[place], on_policy)
 
 
-def test_chunks_follow_one_another(monkeypatch):
-    whole = Draws(oj.make("express"), 5, 7, overlapping=True)
+@pytest.mark.parametrize("overlapping", [True, False])
+def test_chunks_follow_one_another(overlapping, monkeypatch):
+    whole = Draws(oj.make("express"), 5, 7, overlapping=overlapping, seed=4)
     monkeypatch.setattr("osiris_jax.paper.draws.CHUNK_CELLS", 3 * 5 * whole.steps)
     parts = list(whole.in_chunks())
     assert [len(part.mask) for part in parts] == [3, 3, 1]
-    joined = np.concatenate([part.state for part in parts])
-    np.testing.assert_array_equal(joined, whole.of(np.arange(7)).data.state)
+    for name in (*FIELDS.values(), "mask"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        np.testing.assert_array_equal(joined, getattr(whole.of(np.arange(7)).data, name))
 
 
 def test_the_pool_of_another_world_follows_the_seed():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import osiris_jax as oj
-from osiris_jax.paper import findings, numbers, pictures, tables
+from osiris_jax.paper import findings, numbers, tables
 from osiris_jax.paper.kernel import values_of
 from osiris_jax.paper.numbers import TABLES, Column
 from osiris_jax.paper.protocol import (
@@ -283,7 +283,7 @@ def test_numbers_have_the_digits_that_their_error_allows():
 def test_pictures_have_a_panel_for_each_world(tmp_path):
     rows = [row for world in ("express", "cartpole") for row in printed_rows("table1", world)]
     rows += printed_rows("table1", "express", "independent", rmse_se=0.1)
-    figure = pictures.rmse_dots(tables.blocks_of(rows, "table1"), "table1")
+    figure = tables.rmse_dots(tables.blocks_of(rows, "table1"), "table1")
     assert [axis.get_title() for axis in figure.axes] == ["express", "cartpole"]
 
 

@@ -1,7 +1,6 @@
 """Facts of plain types: a line each in a file, compared with a tolerance, differences told."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -16,6 +15,7 @@ RELATIVE, OF_SCALE = 1e-5, 1e-6
 DIGITS = 9
 VERSIONS = ("jax", "osiris_jax")
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+NOTHING = "nothing"
 RULE = re.compile(r"([─━-])\1+")
 
 
@@ -80,52 +80,32 @@ def read(path):
 
 
 def differences(expected, got):
-    """A paragraph for each call whose value is not as expected, with both values."""
+    """A paragraph for each leaf that is not as expected, with both values."""
     told = []
     for call in sorted(expected.keys() | got.keys()):
-        if call not in got:
-            told.append(f"{call}\n    expected {expected[call]!r}\n    got nothing")
-        elif call not in expected:
-            told.append(f"{call}\n    expected nothing\n    got {got[call]!r}")
-        else:
-            scale = max(map(abs, _floats(expected[call])), default=0.0)
-            found = list(_unlike(expected[call], got[call], "", scale))
-            told += [f"{call}{place}\n    expected {x}\n    got {y}" for place, x, y in found]
+        mine, theirs = (
+            dict(_leaves(facts[call])) if call in facts else {} for facts in (expected, got)
+        )
+        scale = max((abs(leaf) for leaf in mine.values() if isinstance(leaf, float)), default=0.0)
+        for place in mine | theirs:
+            leaves = mine.get(place, NOTHING), theirs.get(place, NOTHING)
+            if not _alike(*leaves, scale):
+                told.append("{}{}\n    expected {!r}\n    got {!r}".format(call, place, *leaves))
     return told
 
 
-def _floats(fact):
-    if isinstance(fact, float):
-        yield fact
-    for entry in _entries(fact).values():
-        yield from _floats(entry)
+def _leaves(fact, place=""):
+    """(where, what) of all that holds nothing else."""
+    entries = fact if isinstance(fact, dict) else {}
+    if isinstance(fact, list):
+        entries = {f"[{number}]": entry for number, entry in enumerate(fact)}
+    if not entries:
+        yield place, fact
+    for name, entry in entries.items():
+        yield from _leaves(entry, f"{place}.{name}")
 
 
-def _entries(fact):
-    if isinstance(fact, dict):
-        return {f".{name}": entry for name, entry in fact.items()}
-    return {f"[{i}]": x for i, x in enumerate(fact)} if isinstance(fact, list) else {}
-
-
-def _unlike(expected, got, place, scale):
-    """(where, expected, got) of every leaf that is not as expected."""
+def _alike(expected, got, scale):
     if isinstance(expected, float) and isinstance(got, float):
-        if abs(expected - got) > max(RELATIVE * abs(expected), OF_SCALE * scale):
-            yield place, repr(expected), repr(got)
-        return
-    mine, theirs = _entries(expected), _entries(got)
-    if type(expected) is not type(got) or not mine or mine.keys() != theirs.keys():
-        if expected != got or type(expected) is not type(got):
-            yield place, *_apart(expected, got)
-        return
-    for name, entry in mine.items():
-        yield from _unlike(entry, theirs[name], place + name, scale)
-
-
-def _apart(expected, got):
-    """Two values as text; of two lists or dictionaries only what one has and the other has not."""
-    if not (isinstance(expected, list | dict) and type(expected) is type(got)):
-        return repr(expected), repr(got)
-    lines = [[f"{entry}" for entry in fact] for fact in (expected, got)]
-    found = [line for line in difflib.ndiff(*lines) if line[0] in "-+"]
-    return tuple([line[2:] for line in found if line[0] == sign] for sign in "-+")
+        return abs(expected - got) <= max(RELATIVE * abs(expected), OF_SCALE * scale)
+    return type(expected) is type(got) and expected == got

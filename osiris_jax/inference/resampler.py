@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 import jax.numpy as jnp
@@ -103,20 +103,24 @@ class Resampler:
         parts = [_values_of_gathered(self.batch, specs, some) for some in rows]
         return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
 
-    def sample(
-        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **numbers: Any
-    ) -> Sample:
-        """What the methods may look at."""
-        own = self._terms(label) if with_terms else {}
-        return Sample(
-            estimator=self.specs[label].estimator.name,
-            value=np.asarray(self.prepared.values[label], np.float64),
-            resampled=resampled,
-            left_out=left_out,
-            rounding=float(jnp.finfo(self.batch.dtype).eps),
-            **own,
-            **numbers,
-        )
+    def samples(
+        self, key: Array, resamples: int, needs: Set[str], progress: Progress | None, **bounds: Any
+    ) -> dict[str, Sample]:
+        """What methods that need this much may look at."""
+        drawn = resamples if "resampled" in needs else 0
+        resampled, left_out = self.values(key, drawn, "left_out" in needs, progress)
+        return {
+            label: Sample(
+                estimator=spec.estimator.name,
+                value=np.asarray(self.prepared.values[label], np.float64),
+                resampled=resampled[label],
+                left_out=left_out[label],
+                rounding=float(jnp.finfo(self.batch.dtype).eps),
+                **(self._terms(label) if "terms" in needs else {}),
+                **bounds,
+            )
+            for label, spec in self.specs.items()
+        }
 
     def _terms(self, label: str) -> dict[str, np.ndarray]:
         """The terms of a mean: exact where the data alone make them, else as computed."""

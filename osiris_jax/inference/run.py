@@ -138,17 +138,9 @@ def with_intervals(
             checks.check_method(method, label, spec, **bounds)
             if method in checks.GUARANTEED:
                 checks.check_data(batch, spec, **bounds)
-    resampler = Resampler(batch, specs, memory)
     needs = frozenset().union(*(NEEDS[name] for name in methods))
-    drawn = resamples if "resampled" in needs else 0
-    resampled, left_out = resampler.values(key, drawn, "left_out" in needs, progress)
-    estimates = {}
-    for label in specs:
-        sample = resampler.sample(
-            label, resampled[label], left_out[label], with_terms="terms" in needs, **bounds
-        )
-        estimates[label] = _estimated(label, sample, methods, confidence)
-    return estimates
+    samples = Resampler(batch, specs, memory).samples(key, resamples, needs, progress, **bounds)
+    return {label: _estimated(label, x, methods, confidence) for label, x in samples.items()}
 
 
 def of_shared_shape(

@@ -68,17 +68,22 @@ def keywords(function: Callable) -> dict[str, inspect.Parameter]:
     return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def takes_options_of(source: Callable) -> Callable[[Function], Function]:
+def takes_options_of(
+    source: Callable, *, without: Iterable[str] = (), first: bool = False
+) -> Callable[[Function], Function]:
     """Spells out a function's `**options` as those options of `source` that it does not name.
 
-    What reads signatures, as `keywords` does, then sees them, with the defaults of `source`.
+    What reads signatures, as `keywords` does, then sees them, with the defaults of `source`, and
+    behind the function's own unless `first`.
     """
 
     def decorate(function: Function) -> Function:
         own = inspect.signature(function)
-        named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        passed = [p for name, p in keywords(source).items() if name not in own.parameters]
-        signature = own.replace(parameters=[*named, *passed])
+        named = {k: p for k, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        passed = {k: p for k, p in keywords(source).items() if k not in without}
+        merged = passed | named if first else named | passed | named
+        parameters = sorted(merged.values(), key=lambda parameter: parameter.kind)
+        signature = own.replace(parameters=parameters)
         function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
         return function
 

@@ -10,22 +10,13 @@ from typing import Any
 
 from osiris_jax.core.registry import Registry
 from osiris_jax.estimators import counted
-from osiris_jax.estimators.conditional import rcis
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.entry import RATIOS, Estimator
 from osiris_jax.estimators.incremental import incris
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
 from osiris_jax.estimators.per_decision import cwpdis, pdis
-from osiris_jax.estimators.trajectory import (
-    importance_sampling,
-    is_of_weights,
-    mc,
-    phwis,
-    phwis_of_weights,
-    wis,
-    wis_of_weights,
-)
+from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, rcis, wis
 
 _FITTED = ("reward", "mask", "state", "action", "target_probs")
 _CORRECTED = (*_FITTED, "log_ratio")
@@ -39,10 +30,10 @@ ESTIMATORS: Registry[Estimator] = Registry(
             normalised=False,
             per_decision=False,
             mean_of_terms=True,
-            of_weights=is_of_weights,
+            of_weights=importance_sampling,
             of_counts=counted.IS,
         ),
-        "wis": Estimator(wis, per_decision=False, of_weights=wis_of_weights, of_counts=counted.WIS),
+        "wis": Estimator(wis, per_decision=False, of_weights=wis, of_counts=counted.WIS),
         "pdis": Estimator(
             pdis,
             normalised=False,
@@ -51,9 +42,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
             of_counts=counted.PDIS,
         ),
         "cwpdis": Estimator(cwpdis, per_decision=True, of_counts=counted.CWPDIS),
-        "phwis": Estimator(
-            phwis, per_decision=False, of_weights=phwis_of_weights, of_counts=counted.PHWIS
-        ),
+        "phwis": Estimator(phwis, per_decision=False, of_weights=phwis, of_counts=counted.PHWIS),
         "incris": Estimator(incris),
         "mis": Estimator(mis, (*RATIOS, "state")),
         "rcis": Estimator(rcis),

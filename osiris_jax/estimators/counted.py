@@ -7,77 +7,56 @@ computed by itself.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.special import xlogy
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.estimators.entry import Counted
+from osiris_jax.estimators.per_decision import log_discounts
+from osiris_jax.estimators.trajectory import log_weights, mix_lengths
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Trajectories:
-    """Weight, value and length of each; a weight that omission changes is before omission."""
+class Parts(NamedTuple):
+    """Log-weight and value of every trajectory, or of every step and all before it.
 
-    log_weight: Float[Array, " traj"]
-    value: Float[Array, " traj"]
-    length: Int[Array, " traj"]
-    num_lengths: int = dataclasses.field(metadata={"static": True})
+    A weight that omission changes is before omission.
+    """
 
-    @classmethod
-    def of(cls, batch: TrajectoryBatch, log_weight: Array, value: Array) -> Trajectories:
-        return cls(log_weight, value, masked.lengths(batch.mask), batch.mask.shape[1] + 1)
-
-
-class Steps(NamedTuple):
-    """Of every step the log-weight up to it, the reward, and whether it is real."""
-
-    log_weight: Float[Array, "traj time"]
-    reward: Float[Array, "traj time"]
-    mask: Bool[Array, "traj time"]
+    log_weight: Float[Array, "traj ..."]
+    value: Float[Array, "traj ..."]
 
 
 def _trajectories(
-    batch: TrajectoryBatch,
-    log_ratio: Float[Array, "traj time"],
-    *,
-    discount=1.0,
-    clip=None,
-    **_: Any,
-) -> Trajectories:
-    log_weight = masked.clip_weights(masked.log_weights(log_ratio, batch.mask), clip)
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount, clip=None, **_: Any
+) -> Parts:
     value = masked.returns(batch.reward, batch.mask, discount)
-    return Trajectories.of(batch, log_weight, value)
+    return Parts(log_weights(batch, log_ratio, clip), value)
 
 
 def _steps(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, clip=None, **_: Any
-) -> Steps:
+) -> Parts:
     log_weight = masked.clip_weights(masked.running_log_weights(log_ratio, batch.mask), clip)
-    return Steps(log_weight, masked.fill(batch.mask, batch.reward), batch.mask)
+    return Parts(log_weight, masked.fill(batch.mask, batch.reward))
 
 
 def _summed_steps(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, **options: Any
-) -> Trajectories:
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount, **options: Any
+) -> Parts:
     """sum_t gamma^(t-1) r_t rho_{1:t} of each trajectory, as the log of a weight and a value."""
-    steps = _steps(batch, log_ratio, **options)
-    age = jnp.arange(steps.reward.shape[1], dtype=steps.reward.dtype)
-    log_weight = steps.log_weight + xlogy(age, jnp.asarray(discount, age.dtype))[None]
-    counts = (steps.reward != 0) & ~jnp.isneginf(log_weight)
+    log_weight, reward = _steps(batch, log_ratio, **options)
+    log_weight = log_weight + log_discounts(batch, discount)[None]
+    counts = (reward != 0) & ~jnp.isneginf(log_weight)
     peak = jnp.where(counts, log_weight, -jnp.inf).max(1)
     peak = jnp.where(jnp.isfinite(peak), peak, 0)
     relative = jnp.exp(jnp.where(counts, log_weight - peak[:, None], 0))
-    summed = masked.total(jnp.where(counts, steps.reward * relative, 0))
-    peak = jnp.where(jnp.isnan(log_weight).any(1), jnp.nan, peak)
-    return Trajectories.of(batch, peak, summed)
+    summed = masked.total(jnp.where(counts, reward * relative, 0))
+    return Parts(jnp.where(jnp.isnan(log_weight).any(1), jnp.nan, peak), summed)
 
 
 def _present(count: Array, log_weight: Array) -> Array:
@@ -85,60 +64,30 @@ def _present(count: Array, log_weight: Array) -> Array:
     return jnp.where(count > 0, log_weight, -jnp.inf)
 
 
-def _mean_return(count: Array, log_weight: Array, parts: Trajectories, **_: Any) -> Array:
+def _mean_return(count: Array, log_weight: Array, parts: Parts, **_: Any) -> Array:
     del log_weight
     return jnp.sum(parts.value * (count / count.sum()))
 
 
-def _weighted_sum(count: Array, log_weight: Array, parts: Trajectories, **_: Any) -> Array:
+def _weighted_sum(count: Array, log_weight: Array, parts: Parts, **_: Any) -> Array:
     return masked.scaled_sum(_present(count, log_weight), parts.value * (count / count.sum()))
 
 
-def _weighted_mean(count: Array, log_weight: Array, parts: Trajectories, **_: Any) -> Array:
+def _weighted_mean(count: Array, log_weight: Array, parts: Parts, **_: Any) -> Array:
     return masked.weighted_mean(_present(count, log_weight) + jnp.log(count), parts.value)
 
 
 def _by_length(
-    count: Array, log_weight: Array, parts: Trajectories, *, length_probs=None, **_: Any
+    count: Array, log_weight: Array, parts: Parts, *, mask: Array, length_probs=None, **_: Any
 ) -> Array:
     log_weight = _present(count, log_weight) + jnp.log(count)
-    num_lengths = parts.num_lengths
-    means = masked.segment_weighted_mean(log_weight, parts.value, parts.length, num_lengths)
-    means = jnp.where(jnp.isnan(log_weight).any(), jnp.nan, means)
-    share = jax.ops.segment_sum(count / count.sum(), parts.length, num_lengths)
-    if length_probs is not None:
-        most = max(num_lengths, len(length_probs))
-        share = jnp.asarray(length_probs, parts.value.dtype)
-        share = jnp.pad(share, (0, most - len(length_probs)))
-        means = jnp.pad(means, (0, most - num_lengths), constant_values=jnp.nan)
-    return jnp.sum(jnp.where(share > 0, share * means, 0))
-
-
-def _mean_returns(counts: Array, parts: Trajectories, **options: Any) -> Array:
-    return values_of_weights(_mean_return, counts, parts.log_weight, parts, **options)
-
-
-def _values_by_length(counts: Array, parts: Trajectories, **options: Any) -> Array:
-    return values_of_weights(_by_length, counts, parts.log_weight, parts, **options)
-
-
-def values_of_weights(
-    of_weights: Any,
-    counts: Float[Array, "resample traj"],
-    log_weight: Float[Array, "*resample traj"],
-    parts: Trajectories,
-    **options: Any,
-) -> Float[Array, " resample"]:
-    """The estimates where trajectories have these log-weights, in all resamples or in each."""
-
-    def one(count: Array, log_weight: Array) -> Array:
-        return of_weights(count, log_weight, parts, **options)
-
-    return jax.vmap(one, (0, None if log_weight.ndim == 1 else 0))(counts, log_weight)
+    length, num_lengths = masked.lengths(mask), mask.shape[1] + 1
+    share = jax.ops.segment_sum(count / count.sum(), length, num_lengths)
+    return mix_lengths(log_weight, parts.value, length, share, length_probs)
 
 
 def _weighted_sums(
-    counts: Float[Array, "resample traj"], parts: Trajectories, **_: Any
+    counts: Float[Array, "resample traj"], parts: Parts, **_: Any
 ) -> Float[Array, " resample"]:
     """`_weighted_sum` of every resample as one product, or each by itself where weights vanish."""
     log_weight, value = parts.log_weight, parts.value
@@ -159,7 +108,7 @@ def _weighted_sums(
 
 
 def _weighted_means_of_trajectories(
-    counts: Float[Array, "resample traj"], parts: Trajectories, **_: Any
+    counts: Float[Array, "resample traj"], parts: Parts, **_: Any
 ) -> Float[Array, " resample"]:
     return _weighted_means(counts, parts.log_weight[:, None], parts.value[:, None])[:, 0]
 
@@ -196,9 +145,15 @@ def _weighted_means(
 
 
 def _weighted_means_by_step(
-    counts: Float[Array, "resample traj"], parts: Steps, *, discount, finished: str, **_: Any
+    counts: Float[Array, "resample traj"],
+    parts: Parts,
+    *,
+    mask: Bool[Array, "traj time"],
+    discount,
+    finished: str,
+    **_: Any,
 ) -> Float[Array, " resample"]:
-    log_weight, reward, mask = parts
+    log_weight, reward = parts
     if finished != "keep":
         log_weight = masked.fill(mask, log_weight, -jnp.inf)
     alive = _product(counts, mask.astype(reward.dtype))
@@ -217,25 +172,25 @@ def _least_sum(dtype) -> float:
     return 1e-200 if dtype == jnp.float64 else 1e-18
 
 
-def _returns(parts: Trajectories) -> tuple[Array, Array]:
+def _returns(parts: Parts) -> tuple[Array, Array]:
     return parts.value, jnp.ones_like(parts.value)
 
 
-def _weighted_returns(parts: Trajectories) -> tuple[Array, Array]:
+def _weighted_returns(parts: Parts) -> tuple[Array, Array]:
     weight = jnp.exp(parts.log_weight)
     return weight * parts.value, weight
 
 
-def _linear_part(parts: Trajectories) -> tuple[Array, Array]:
+def _linear_part(parts: Parts) -> tuple[Array, Array]:
     """Of a weighted mean: what it is the mean of, to first order."""
     centre = masked.weighted_mean(parts.log_weight, parts.value)
     share = len(parts.value) * jax.nn.softmax(parts.log_weight)
     return centre + share * (parts.value - centre), share
 
 
-MC = Counted(_trajectories, _mean_returns, _mean_return, _returns)
+MC = Counted(_trajectories, None, _mean_return, _returns)
 IS = Counted(_trajectories, _weighted_sums, _weighted_sum, _weighted_returns)
 WIS = Counted(_trajectories, _weighted_means_of_trajectories, _weighted_mean, _linear_part)
-PHWIS = Counted(_trajectories, _values_by_length, _by_length)
+PHWIS = Counted(_trajectories, None, _by_length)
 PDIS = Counted(_summed_steps, _weighted_sums, terms=_weighted_returns)
 CWPDIS = Counted(_steps, _weighted_means_by_step)

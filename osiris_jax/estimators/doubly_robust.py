@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.special import xlogy
 from jaxtyping import Float
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.options import takes_options_of
 from osiris_jax.estimators.headroom import with_headroom
+from osiris_jax.estimators.per_decision import log_discounts
 from osiris_jax.models.qhat import StepValues, step_values
 
 
@@ -55,12 +55,11 @@ def dr(
       key: of a fit that is random, consumed.
     """
     value = fitted_values(batch, discount=discount, **fitting)
-    log_weight, log_before = _weights_now_and_before(batch, log_ratio)
-    age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
-    log_discount = xlogy(age, jnp.asarray(discount, batch.dtype))[None, None]
+    log_weight, log_before = weights_now_and_before(batch, log_ratio)
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     parts = jnp.stack([surprise, value.v]) / len(batch.reward)
-    return masked.scaled_sum(jnp.stack([log_weight, log_before]) + log_discount, parts)
+    weights = jnp.stack([log_weight, log_before])
+    return masked.scaled_sum(weights + log_discounts(batch, discount)[None, None], parts)
 
 
 @with_headroom
@@ -74,7 +73,7 @@ def wdr(
     for `dr`.
     """
     value = fitted_values(batch, discount=discount, **fitting)
-    log_weight, log_before = _weights_now_and_before(batch, log_ratio)
+    log_weight, log_before = weights_now_and_before(batch, log_ratio)
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     mean_by_time = jax.vmap(masked.weighted_mean, in_axes=1)
     mean = mean_by_time(log_weight, surprise) + mean_by_time(log_before, value.v)
@@ -95,7 +94,7 @@ def dm(
     return value.v[:, 0].mean()
 
 
-def _weights_now_and_before(
+def weights_now_and_before(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"]
 ) -> tuple[Float[Array, "traj time"], Float[Array, "traj time"]]:
     """log rho_{1:t} and log rho_{1:t-1}."""

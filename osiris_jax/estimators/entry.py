@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
+import jax
+from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.registry import Entry
@@ -17,19 +19,32 @@ RATIOS = ("reward", "mask", "log_ratio")
 class Counted(NamedTuple):
     """An estimator's form for many resamples, each of which is a count for every trajectory.
 
+    Options are those of the estimator, and the data's `mask`.
+
     Attributes:
       parts: `(batch, log_ratio, **options)` to what all resamples share.
-      values: `(counts [resample, traj], parts, **options)` to [resample] estimates.
-      of_weights: `(count [traj], log_weight [traj], parts, **options)` to one estimate, for weights
-        that differ between resamples; None where it needs more than weights of trajectories.
+      values: `(counts [resample, traj], parts, **options)` to [resample] estimates; None where they
+        are best computed one by one.
+      of_weights: `(count [traj], log_weight [traj], parts, **options)` to one estimate, also for
+        weights that differ between resamples; None where it needs more than those of trajectories.
       terms: `parts` to the terms that the estimate is the mean of and the weights in them; None
         where there are none.
     """
 
     parts: Callable[..., Any]
-    values: Callable[..., Any]
+    values: Callable[..., Any] | None
     of_weights: Callable[..., Any] | None = None
     terms: Callable[..., Any] | None = None
+
+    def estimates(self, counts: Array, parts: Any, log_weight: Any = None, **options: Any) -> Array:
+        """[resample] estimates; by log-weights of all resamples or of each, in place of the own."""
+        if log_weight is None and self.values is not None:
+            return self.values(counts, parts, **options)
+        log_weight = parts.log_weight if log_weight is None else log_weight
+        one = self.of_weights
+        assert one is not None
+        axes = (0, None if log_weight.ndim == 1 else 0)
+        return jax.vmap(lambda *each: one(*each, parts, **options), axes)(counts, log_weight)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.scipy.special import xlogy
 from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.options import takes_options_of
-from osiris_jax.estimators.doubly_robust import fitted_values
+from osiris_jax.estimators.doubly_robust import fitted_values, weights_now_and_before
 from osiris_jax.estimators.headroom import with_headroom
+from osiris_jax.estimators.per_decision import log_discounts, mean_of_sums, sum_of_means
 from osiris_jax.relevance.lagged import lag_bins
 
 
@@ -43,13 +43,7 @@ def stepwise(
       exact_lags: how many lags have a row of their own.
     """
     log_weight = lagged_log_weights(batch, log_ratio, theta, exact_lags=exact_lags)
-    reward = masked.fill(batch.mask, batch.reward)
-    if not weighted:
-        log_discount = _log_discounts(batch, discount)
-        return masked.scaled_sum(log_weight + log_discount[None], reward / len(reward))
-    mean_reward = jax.vmap(masked.weighted_mean, in_axes=1)(log_weight, reward)
-    mean_reward = masked.fill(masked.alive(batch.mask), mean_reward)
-    return masked.total(mean_reward * masked.discounts(len(mean_reward), discount, reward.dtype))
+    return (sum_of_means if weighted else mean_of_sums)(batch, log_weight, discount)
 
 
 @with_headroom
@@ -95,27 +89,13 @@ def stepwise_dr_from_values(
       v: sum_a pi_e(a|s_t) Q-hat(s_t, a).
     """
     before = lagged_log_weights(batch, log_ratio, theta, exact_lags=exact_lags, first_lag=1)
-    now = masked.fill(batch.mask, masked.known(log_ratio))
-    kept_now = now
+    before = before + log_discounts(batch, discount)[None]
+    now = kept_now = masked.fill(batch.mask, masked.known(log_ratio))
     if theta is not None:
         kept_now = jnp.where(jnp.asarray(theta)[0].astype(bool)[_states(batch)], now, 0)
-    before = before + _log_discounts(batch, discount)[None]
-    terms = [
-        (before + kept_now, batch.reward),
-        (before, v),
-        (before + now, -q_logged),
-    ]
-    log_weight = jnp.stack([log_weight for log_weight, _ in terms])
-    value = jnp.stack([masked.fill(batch.mask, value) for _, value in terms])
+    log_weight = jnp.stack([before + kept_now, before, before + now])
+    value = jnp.stack([masked.fill(batch.mask, x) for x in (batch.reward, v, -q_logged)])
     return masked.scaled_sum(log_weight, value / len(batch.reward))
-
-
-class _Product(NamedTuple):
-    """A product of ratios, zeros apart: [not zero] exp(log_weight + rest)."""
-
-    log_weight: Float[Array, "traj time"]
-    rest: Float[Array, "traj time"]
-    zero: Bool[Array, "traj time"]
 
 
 def lagged_log_weights(
@@ -131,30 +111,30 @@ def lagged_log_weights(
     Only lags from `first_lag` (0 or 1) on take part.
     """
     if theta is None:
-        log_weight = masked.running_log_weights(log_ratio, batch.mask)
-        return log_weight if first_lag == 0 else jnp.pad(log_weight[:, :-1], ((0, 0), (1, 0)))
+        return weights_now_and_before(batch, log_ratio)[first_lag]
     state, num_steps = _states(batch), batch.reward.shape[1]
     finite, zero = masked.split_zeros(log_ratio, batch.mask)
     bins = lag_bins(num_steps, exact=exact_lags)
     keep = _row_for_each_bin(theta, len(bins), batch, exact_lags)
 
-    def add_bin(product: _Product, inputs: tuple[Array, Array, Array], *, bits: int):
-        keep_row, first, width = inputs
+    def add_bin(product: tuple[Array, Array, Array], inputs: tuple[Array, Array, Array], bits: int):
+        (log_weight, rest, has_zero), (keep_row, first, width) = product, inputs
         kept = keep_row[state]
         window = _over_window(jnp.where(kept, finite, 0), kept & zero, width, bits)
-        log_weight, has_zero = (_behind(x, first) for x in window)
-        log_weight, lost = masked.two_sum(product.log_weight, log_weight)
-        return _Product(log_weight, product.rest + lost, product.zero | has_zero), None
+        of_bin, zero_in_bin = (_behind(x, first) for x in window)
+        log_weight, lost = masked.two_sum(log_weight, of_bin)
+        return (log_weight, rest + lost, has_zero | zero_in_bin), None
 
     firsts, widths = (jnp.array(column) for column in zip(*bins, strict=True))
     num_single = sum(lags.width == 1 for lags in bins)
-    product = _Product(jnp.zeros_like(finite), jnp.zeros_like(finite), jnp.zeros_like(zero))
+    product = jnp.zeros_like(finite), jnp.zeros_like(finite), jnp.zeros_like(zero)
     for part in (slice(first_lag, num_single), slice(num_single, None)):
         if bins[part]:
             bits = max(lags.width for lags in bins[part]).bit_length()
             rows = keep[part], firsts[part], widths[part]
             product, _ = lax.scan(partial(add_bin, bits=bits), product, rows)
-    return masked.product(product.log_weight + product.rest, product.zero)
+    log_weight, rest, has_zero = product
+    return masked.product(log_weight + rest, has_zero)
 
 
 def _row_for_each_bin(
@@ -182,11 +162,6 @@ def _row_for_each_bin(
 
 def _states(batch: TrajectoryBatch) -> Int[Array, "traj time"]:
     return masked.fill(batch.mask, batch.require("state", "theta by lag and state"))
-
-
-def _log_discounts(batch: TrajectoryBatch, discount) -> Float[Array, " time"]:
-    age = jnp.arange(batch.reward.shape[1], dtype=batch.dtype)
-    return xlogy(age, jnp.asarray(discount, batch.dtype))
 
 
 def _behind(x: Shaped[Array, "traj time"], steps: Int[Array, ""]) -> Shaped[Array, "traj time"]:

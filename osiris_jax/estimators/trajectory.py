@@ -1,15 +1,22 @@
-"""Estimators that weigh whole trajectories."""
+"""Estimators that weigh whole trajectories.
+
+Where trajectories have one weight each, their log-weights may be given in place of log-ratios.
+"""
 
 from __future__ import annotations
+
+import math
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.estimators.headroom import with_headroom
+
+RCIS_FOLDS = 5
 
 
 @with_headroom
@@ -21,33 +28,36 @@ def mc(
     return masked.returns(batch.reward, batch.mask, discount).mean()
 
 
+@with_headroom
 def importance_sampling(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj ..."], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
     """Importance sampling: mean of g rho (Precup, Sutton & Singh 2000).
 
     Args:
       clip: weights above it are cut to it (Ionides 2008); None cuts nothing.
     """
-    log_weight = masked.log_weights(log_ratio, batch.mask)
-    return is_of_weights(batch, log_weight, discount=discount, clip=clip)
+    value = masked.returns(batch.reward, batch.mask, discount)
+    return masked.scaled_sum(log_weights(batch, log_ratio, clip), value / len(value))
 
 
+@with_headroom
 def wis(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, clip=None
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj ..."], *, discount=1.0, clip=None
 ) -> Float[Array, ""]:
     """Weighted importance sampling: sum g rho / sum rho (Precup, Sutton & Singh 2000).
 
     Args:
       clip: as for `importance_sampling`.
     """
-    log_weight = masked.log_weights(log_ratio, batch.mask)
-    return wis_of_weights(batch, log_weight, discount=discount, clip=clip)
+    value = masked.returns(batch.reward, batch.mask, discount)
+    return masked.weighted_mean(log_weights(batch, log_ratio, clip), value)
 
 
+@with_headroom
 def phwis(
     batch: TrajectoryBatch,
-    log_ratio: Float[Array, "traj time"],
+    log_ratio: Float[Array, "traj ..."],
     *,
     discount=1.0,
     length_probs: Float[Array, " length"] | None = None,
@@ -60,57 +70,79 @@ def phwis(
         length in the data. A length that can happen but was not seen makes the estimate NaN.
       clip: as for `importance_sampling`.
     """
-    log_weight = masked.log_weights(log_ratio, batch.mask)
-    return phwis_of_weights(
-        batch, log_weight, discount=discount, length_probs=length_probs, clip=clip
-    )
-
-
-@with_headroom
-def is_of_weights(
-    batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
-) -> Float[Array, ""]:
-    """`importance_sampling` where the log-weights of the trajectories are known."""
-    value = masked.returns(batch.reward, batch.mask, discount)
-    return masked.scaled_sum(masked.clip_weights(log_weight, clip), value / len(value))
-
-
-@with_headroom
-def wis_of_weights(
-    batch: TrajectoryBatch, log_weight: Float[Array, " traj"], *, discount=1.0, clip=None
-) -> Float[Array, ""]:
-    """`wis` where the log-weights are known."""
-    value = masked.returns(batch.reward, batch.mask, discount)
-    return masked.weighted_mean(masked.clip_weights(log_weight, clip), value)
-
-
-@with_headroom
-def phwis_of_weights(
-    batch: TrajectoryBatch,
-    log_weight: Float[Array, " traj"],
-    *,
-    discount=1.0,
-    length_probs: Float[Array, " length"] | None = None,
-    clip=None,
-) -> Float[Array, ""]:
-    """`phwis` where the log-weights are known."""
-    num_lengths = batch.mask.shape[1] + 1
     length = masked.lengths(batch.mask)
     value = masked.returns(batch.reward, batch.mask, discount)
-    log_weight = masked.clip_weights(log_weight, clip)
-    wis_by_length = masked.segment_weighted_mean(log_weight, value, length, num_lengths)
+    number = jax.ops.segment_sum(jnp.ones_like(value), length, batch.mask.shape[1] + 1)
+    log_weight = log_weights(batch, log_ratio, clip)
+    return mix_lengths(log_weight, value, length, number / len(value), length_probs)
+
+
+@with_headroom
+def rcis(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
+) -> Float[Array, ""]:
+    """Return-conditioned IS: mean of g times the weight expected at g (Rowland et al. 2020).
+
+    E[rho | g] is a step function on ceil(sqrt(N)) quantile bins of g. That of trajectory i is
+    fitted on those j with j mod 5 != i mod 5, for in-sample least squares would be IS itself.
+    NaN where there are none, as for a single trajectory.
+    """
+    log_weight = masked.log_weights(log_ratio, batch.mask)
+    value = masked.returns(batch.reward, batch.mask, discount)
+    number = len(value)
+    fold = jnp.arange(number) % RCIS_FOLDS
+
+    def without(k: Int[Array, ""]) -> Float[Array, " traj"]:
+        return _expected_log_weight(log_weight, value, fold != k, math.ceil(math.sqrt(number)))
+
+    expected = jax.vmap(without)(jnp.arange(min(RCIS_FOLDS, number)))[fold, jnp.arange(number)]
+    estimate = masked.scaled_sum(expected, value / number)
+    undefined = jnp.isnan(expected).any() | jnp.isnan(log_weight).any()
+    return jnp.where(undefined, jnp.nan, estimate)
+
+
+def _expected_log_weight(
+    log_weight: Float[Array, " traj"], value: Float[Array, " traj"], used: Array, num_bins: int
+) -> Float[Array, " traj"]:
+    """The log of the mean weight of those used whose return falls into the same bin; else NaN.
+
+    The b-th edge is the ceil(b n / B)-th smallest return of the n used; a bin holds what is above
+    one edge and not above the next. A return above all of those used counts as the largest.
+    """
+    size = used.sum()
+    ordered = jnp.sort(jnp.where(used, value, jnp.inf))
+    rank = (jnp.arange(1, num_bins) * size + num_bins - 1) // num_bins
+    edges = ordered[jnp.maximum(rank - 1, 0)]
+    bin_of = jnp.searchsorted(edges, jnp.minimum(value, ordered[jnp.maximum(size - 1, 0)]))
+    place = jnp.where(used, bin_of, num_bins)
+    peak = masked.segment_peak(log_weight, place, num_bins + 1)
+    weight = jnp.exp(log_weight - peak[place])
+    total = jax.ops.segment_sum(weight, place, num_bins + 1)
+    count = jax.ops.segment_sum(jnp.ones_like(weight), place, num_bins + 1)
+    return (jnp.log(total / count) + peak)[bin_of]
+
+
+def log_weights(
+    batch: TrajectoryBatch, log_ratio: Float[Array, "traj ..."], clip
+) -> Float[Array, " traj"]:
+    """The log-weights of the trajectories, which may be what is given, cut to `clip`."""
+    log_weight = log_ratio if log_ratio.ndim == 1 else masked.log_weights(log_ratio, batch.mask)
+    return masked.clip_weights(log_weight, clip)
+
+
+def mix_lengths(
+    log_weight: Float[Array, " traj"],
+    value: Float[Array, " traj"],
+    length: Int[Array, " traj"],
+    share: Float[Array, " length"],
+    length_probs: Float[Array, " prob"] | None,
+) -> Float[Array, ""]:
+    """WIS of each length, averaged by the share of each or by known probabilities."""
+    means = masked.segment_weighted_mean(log_weight, value, length, len(share))
     # also of a length whose probability is 0, a weight that is NaN must show
-    wis_by_length = jnp.where(jnp.isnan(log_weight).any(), jnp.nan, wis_by_length)
-    if length_probs is None:
-        share = jax.ops.segment_sum(jnp.ones_like(value), length, num_lengths) / len(value)
-        return _mix(share, wis_by_length)
-    share = jnp.asarray(length_probs, value.dtype)
-    num_probs = max(num_lengths, len(share))
-    return _mix(
-        jnp.pad(share, (0, num_probs - len(share))),
-        jnp.pad(wis_by_length, (0, num_probs - num_lengths), constant_values=jnp.nan),
-    )
-
-
-def _mix(share: Float[Array, " length"], value: Float[Array, " length"]) -> Float[Array, ""]:
-    return jnp.sum(jnp.where(share > 0, share * value, 0))
+    means = jnp.where(jnp.isnan(log_weight).any(), jnp.nan, means)
+    if length_probs is not None:
+        unseen = len(length_probs) - len(share)
+        share = jnp.pad(jnp.asarray(length_probs, value.dtype), (0, max(-unseen, 0)))
+        means = jnp.pad(means, (0, max(unseen, 0)), constant_values=jnp.nan)
+    return jnp.sum(jnp.where(share > 0, share * means, 0))

@@ -202,7 +202,6 @@ def _estimated(
             {label: specs[label] for label in labels},
             methods,
             key=asked.common["key"],
-            discount=asked.common["discount"],
             progress=progress,
             **asked.sampling,
             **asked.bounds,

@@ -14,7 +14,7 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import given
-from osiris_jax.estimators import ESTIMATORS, Estimator
+from osiris_jax.estimators import ESTIMATORS
 from osiris_jax.inference.methods import INTERVALS, NEEDS
 from osiris_jax.pipeline.spec import Spec
 
@@ -48,7 +48,11 @@ def refusal(method: str, spec: Spec, discounted_from: float = 0.0) -> str | None
         )
     allowed = [name for name, entry in ESTIMATORS.items() if entry.mean_of_terms]
     if method == "t":
-        allowed += [name for name in ESTIMATORS if name not in allowed and _is_linear(name)]
+        allowed += [
+            name
+            for name, entry in ESTIMATORS.items()
+            if name not in allowed and entry.of_counts is not None and entry.of_counts.terms
+        ]
     if spec.estimator.name not in allowed:
         return f"only {', '.join(allowed)} are means of independent terms; use percentile or bca"
     if method in GUARANTEED and spec.for_estimator.keywords.get("clip") is not None:
@@ -56,12 +60,6 @@ def refusal(method: str, spec: Spec, discounted_from: float = 0.0) -> str | None
     if method == "hcope" and spec.estimator.per_decision and discounted_from < 0:
         return "it needs rewards that are never negative; use `is`, which is shifted"
     return None
-
-
-def _is_linear(name: str) -> bool:
-    """Whether its linear part has terms."""
-    counted = ESTIMATORS[name].of_counts
-    return counted is not None and counted.terms is not None
 
 
 def check_method(
@@ -131,15 +129,10 @@ def _number(x: Any) -> bool:
     return isinstance(x, int | float | np.number) and not isinstance(x, bool) and not np.isnan(x)
 
 
-def check_data(
-    batch: TrajectoryBatch,
-    estimator: Estimator,
-    discount: Any,
-    weight_bound: Any,
-    return_bounds: Any,
-) -> None:
+def check_data(batch: TrajectoryBatch, spec: Spec, weight_bound: Any, return_bounds: Any) -> None:
     """Raises a ValueError where the data go beyond the bounds that were claimed."""
-    extremes = jax.tree.map(float, _extremes(batch, jnp.asarray(discount, batch.dtype)))
+    estimator, discount = spec.estimator, spec.for_estimator.keywords["discount"]
+    extremes = jax.tree.map(float, _extremes(batch, discount))
     low, high = extremes["parts" if estimator.per_decision else "returns"]
     heaviest = extremes["weights" if estimator.per_decision else "weight"]
     if return_bounds is not None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, random
+from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
@@ -82,9 +83,9 @@ def omission_diagnostics(
     batch: TrajectoryBatch,
     relevance: str = DEFAULT_RELEVANCE,
     *,
-    alpha: Any = ALPHA,
-    threshold: Any = None,
-    discount: Any = 1.0,
+    alpha: ArrayLike = ALPHA,
+    threshold: ArrayLike | None = None,
+    discount: ArrayLike = 1.0,
     weighting: str = WEIGHTING,
     ddof: Any = DDOF,
     max_kept: Any = None,

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.estimators import Estimator
 
 
-class Terms(NamedTuple):
-    """What an estimate is the mean of.
-
-    Attributes:
-      value: [traj] the terms.
-      weights: [traj] the weight of the return in each; for `pdis` of the whole trajectory.
-      error: [traj] how far each may be from that of the numbers before they were stored.
-      weight_error: [traj] the same for the weights.
-    """
-
-    value: np.ndarray
-    weights: np.ndarray
-    error: np.ndarray
-    weight_error: np.ndarray
-
-
-def terms_of(batch: TrajectoryBatch, estimator: Estimator, discount: float) -> Terms:
-    """The terms of `mc`, `is` or `pdis`.
+def terms_of(
+    batch: TrajectoryBatch, estimator: Estimator, discount: float
+) -> dict[str, np.ndarray]:
+    """The terms of `mc`, `is` or `pdis`, and their weights and errors, as `Sample` has them.
 
     A stored reward, probability or discount is right to a rounding error of its own. So a log-ratio
     is off by as much of itself and of two probabilities, its weight by all up to it, and the power
@@ -45,11 +29,12 @@ def terms_of(batch: TrajectoryBatch, estimator: Estimator, discount: float) -> T
             weight, more = np.exp(log_weight), np.expm1(log_error)
             parts = np.where(scaled != 0, scaled * weight, 0.0)
             value, error = parts.sum(1), (np.abs(parts) * (more + off * (1 + more))).sum(1)
-            return Terms(value, weight[:, -1], error, weight[:, -1] * more[:, -1])
-        weight, more = np.exp(log_weight[:, -1]), np.expm1(log_error[:, -1])
-        total, lost = scaled.sum(1), (np.abs(scaled) * off).sum(1)
-        error = weight * (np.abs(total) * more + lost * (1 + more))
-        return Terms(total * weight, weight, error, weight * more)
+            weight, more = weight[:, -1], more[:, -1]
+        else:
+            weight, more = np.exp(log_weight[:, -1]), np.expm1(log_error[:, -1])
+            total, lost = scaled.sum(1), (np.abs(scaled) * off).sum(1)
+            value, error = total * weight, weight * (np.abs(total) * more + lost * (1 + more))
+        return {"terms": value, "weights": weight, "error": error, "weight_error": weight * more}
 
 
 def log_weights_of(batch: TrajectoryBatch) -> np.ndarray:

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.options import Options
-from osiris_jax.estimators.counted import values_of_weights
 from osiris_jax.inference.resampling import counts_of
 from osiris_jax.inference.welch import Sizes, Visited, pvalues_by_counts, visited
 from osiris_jax.pipeline import compose
@@ -31,8 +30,7 @@ _PLAIN_WELCH = {"classes": "ratio", "leave_one_out": False, "folds": 0}
 
 def by_counts(spec: Spec) -> bool:
     """Whether the estimates of resamples follow from counts."""
-    counted = spec.estimator.of_counts
-    if counted is None or spec.composition.method is not None:
+    if spec.estimator.of_counts is None or spec.composition.method is not None:
         return False
     return spec.test is None or spec.test.function is oracle or welch_by_counts(spec)
 
@@ -40,15 +38,11 @@ def by_counts(spec: Spec) -> bool:
 def welch_by_counts(spec: Spec) -> bool:
     """Whether Welch's test is made again from the counts."""
     counted = spec.estimator.of_counts
-    if spec.test is None or spec.test.function is not welch or spec.for_test is None:
+    if counted is None or counted.of_weights is None or spec.composition.method is not None:
         return False
-    return (
-        counted is not None
-        and counted.of_weights is not None
-        and spec.composition.method is None
-        and spec.max_kept is None
-        and all(spec.for_test.keywords[name] == word for name, word in _PLAIN_WELCH.items())
-    )
+    if spec.test is None or spec.test.function is not welch or spec.max_kept is not None:
+        return False
+    return spec.for_test is not None and _PLAIN_WELCH.items() <= spec.for_test.keywords.items()
 
 
 class ByState(NamedTuple):
@@ -125,14 +119,13 @@ def values_of_counts(
     for label, parts in prepared.parts.items():
         spec, counted = specs[label], specs[label].estimator.of_counts
         assert counted is not None
-        options = spec.for_estimator.keywords
-        if not welch_by_counts(spec):
-            values[label] = counted.values(counts, parts, **options)
-            continue
-        kept = _kept(batch, prepared, spec, counts) if kept is None else kept
-        log_weight = masked.clip_weights(kept.log_weight, options.get("clip"))
-        values[label] = values_of_weights(counted.of_weights, counts, log_weight, parts, **options)
-    return values, jnp.asarray(True) if kept is None else kept.trusted
+        options, log_weight = spec.for_estimator.keywords, None
+        if welch_by_counts(spec):
+            kept = _kept(batch, prepared.by_state, spec, counts) if kept is None else kept
+            log_weight = masked.clip_weights(kept[0], options.get("clip"))
+        options |= {"mask": batch.mask}
+        values[label] = counted.estimates(counts, parts, log_weight, **options)
+    return values, jnp.asarray(True) if kept is None else kept[1]
 
 
 def values_of_gathered(
@@ -156,8 +149,7 @@ def values_of_rows(
     """The estimates of the resamples whose trajectories are in these rows, each in its form."""
     counts = counts_of(rows, len(batch.reward), batch.dtype)
     counted, trusted = values_of_counts(batch, prepared, specs, counts)
-    doubtful = {label: spec for label, spec in specs.items() if welch_by_counts(spec)}
-    doubtful = {label: spec for label, spec in doubtful.items() if label in counted}
+    doubtful = {label: specs[label] for label in counted if welch_by_counts(specs[label])}
     if doubtful:
         counted |= lax.cond(
             trusted,
@@ -169,25 +161,19 @@ def values_of_rows(
     return {label: values[label] for label in specs}
 
 
-class _Kept(NamedTuple):
+def _kept(
+    batch: TrajectoryBatch, by_state: ByState | None, spec: Spec, counts: Array
+) -> tuple[Float[Array, "resample traj"], Bool[Array, ""]]:
     """Log-weights of the ratios that every resample keeps, and whether they can be trusted."""
-
-    log_weight: Float[Array, "resample traj"]
-    trusted: Bool[Array, ""]
-
-
-def _kept(batch: TrajectoryBatch, prepared: Prepared, spec: Spec, counts: Array) -> _Kept:
-    assert prepared.by_state is not None
+    assert by_state is not None
     assert spec.for_test is not None
     options = {name: spec.for_test.keywords[name] for name in ("ddof", "undecided")}
-    pvalue, trusted = pvalues_by_counts(
-        prepared.by_state.visited, counts, batch.num_states, **options
-    )
+    pvalue, trusted = pvalues_by_counts(by_state.visited, counts, batch.num_states, **options)
     theta = relevant(pvalue, spec.levels).astype(batch.dtype)
-    sums = jnp.stack([prepared.by_state.log_ratio.T, prepared.by_state.zeros.T])
+    sums = jnp.stack([by_state.log_ratio.T, by_state.zeros.T])
     log_weight, zeros = jnp.matmul(theta[None], sums, precision=lax.Precision.HIGHEST)
-    no_ratio_unknown = ~jnp.isnan(prepared.by_state.log_ratio).any()
-    return _Kept(jnp.where(zeros > 0, -jnp.inf, log_weight), trusted & no_ratio_unknown)
+    no_ratio_unknown = ~jnp.isnan(by_state.log_ratio).any()
+    return jnp.where(zeros > 0, -jnp.inf, log_weight), trusted & no_ratio_unknown
 
 
 def terms_of_parts(spec: Spec, parts: Any) -> dict[str, Array]:

@@ -148,11 +148,13 @@ def student(sample: Sample, confidence: float) -> Interval:
 
     terms = _given(sample.terms)
     number = terms.shape[-1]
-    if number < 2:
-        return _around(sample, np.full(np.shape(sample.value), np.inf))
-    with np.errstate(invalid="ignore"):
-        error = terms.std(-1, ddof=1) / np.sqrt(number)
-    return _around(sample, stdtrit(number - 1, (1 + confidence) / 2) * error)
+    radius = np.inf
+    if number > 1:
+        with np.errstate(invalid="ignore"):
+            error = terms.std(-1, ddof=1) / np.sqrt(number)
+        radius = stdtrit(number - 1, (1 + confidence) / 2) * error
+    value = np.asarray(sample.value, np.float64)
+    return _where_defined(sample, value - radius, value + radius)
 
 
 def hoeffding(sample: Sample, confidence: float) -> Interval:
@@ -160,7 +162,7 @@ def hoeffding(sample: Sample, confidence: float) -> Interval:
     low, high = sample.range_of_terms()
     number = _given(sample.terms).shape[-1]
     radius = (high - low) * np.sqrt(np.log(2 / (1 - confidence)) / (2 * number))
-    return _guaranteed(sample, np.full(np.shape(sample.value), radius))
+    return _guaranteed(sample, radius)
 
 
 def bernstein(sample: Sample, confidence: float) -> Interval:
@@ -169,13 +171,9 @@ def bernstein(sample: Sample, confidence: float) -> Interval:
     Their Theorem 4 on both sides, each with half of the error: with L = ln(4 / (1 - confidence)),
     sample variance V and range R, the radius is sqrt(2 V L / n) + 7 R L / (3 (n - 1)).
     """
-    terms = _given(sample.terms)
-    number = terms.shape[-1]
-    if number < 2:
-        radius = np.full(np.shape(sample.value), np.inf)
-    else:
-        bounds, error = sample.range_of_terms(), (1 - confidence) / 2
-        radius = _radius(terms, bounds, error, moved=_moved(sample))
+    terms, bounds, error = _given(sample.terms), sample.range_of_terms(), (1 - confidence) / 2
+    several = terms.shape[-1] > 1
+    radius = _radius(terms, bounds, error, moved=_moved(sample)) if several else np.inf
     return _guaranteed(sample, radius)
 
 
@@ -208,20 +206,19 @@ def hcope(sample: Sample, confidence: float) -> Interval:
     least = 0.0 if by_step else _given(sample.return_bounds)[0]
     terms = _given(sample.terms) - least * _given(sample.weights)
     terms = np.maximum(terms, 0)  # rounding alone makes them negative
-    value = np.asarray(sample.value, np.float64)
-    nothing = np.full(value.shape, least if np.isfinite(least) else -np.inf)
+    nothing = least if np.isfinite(least) else -np.inf
     number = terms.shape[-1]
     every = min(PRE_SHARE, max(number // 2, 1))
     chosen = np.arange(number) % every == 0
     rest = number - int(chosen.sum())
     if number < 4 or rest < 2:
-        return _where_defined(sample, nothing, np.full(value.shape, np.inf))
+        return _where_defined(sample, nothing, np.inf)
     cut = _threshold(terms[..., chosen], rest, 1 - confidence)
     kept = np.minimum(terms[..., ~chosen], cut[..., None])
     moved = _moved_above(sample, least)[..., ~chosen]
     radius = _radius(kept, (0, cut), 1 - confidence, moved=moved)
     low = _outward(least + kept.mean(-1), kept, moved) - ROOM * radius
-    return _where_defined(sample, np.maximum(low, nothing), np.full(value.shape, np.inf))
+    return _where_defined(sample, np.maximum(low, nothing), np.inf)
 
 
 def _threshold(terms: np.ndarray, number: int, error: float) -> np.ndarray:
@@ -237,8 +234,11 @@ def _threshold(terms: np.ndarray, number: int, error: float) -> np.ndarray:
     return best
 
 
-def _guaranteed(sample: Sample, radius: np.ndarray) -> Interval:
-    """Around the mean of the terms, widened by all that rounding may have moved it."""
+def _guaranteed(sample: Sample, radius: Any) -> Interval:
+    """Around the mean of the terms, widened by all that rounding may have moved it.
+
+    The value is a mean of returns, so what is beyond their bounds is cut off.
+    """
     terms = _given(sample.terms)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = terms.mean(-1) if sample.error is not None else np.asarray(sample.value, np.float64)
@@ -246,7 +246,8 @@ def _guaranteed(sample: Sample, radius: np.ndarray) -> Interval:
             sign * _outward(sign * mean, terms, _moved(sample)) - sign * ROOM * radius
             for sign in (1, -1)
         )
-    return _within_returns(sample, _where_defined(sample, low, high))
+    interval = _where_defined(sample, low, high)
+    return Interval(*(np.clip(end, *_given(sample.return_bounds)) for end in interval))
 
 
 def _outward(mean: np.ndarray, terms: np.ndarray, moved: np.ndarray) -> np.ndarray:
@@ -268,22 +269,12 @@ def _moved_above(sample: Sample, least: float) -> np.ndarray:
     return _moved(sample) + abs(least) * sample.weight_error
 
 
-def _around(sample: Sample, radius: np.ndarray) -> Interval:
-    value = np.asarray(sample.value, np.float64)
-    return _where_defined(sample, value - radius, value + radius)
-
-
-def _where_defined(sample: Sample, low: np.ndarray, high: np.ndarray) -> Interval:
+def _where_defined(sample: Sample, low: Any, high: Any) -> Interval:
     """NaN where the estimate is; the whole line where nothing else is known."""
     undefined = np.isnan(np.asarray(sample.value, np.float64))
     low = np.where(np.isnan(low), -np.inf, low)
     high = np.where(np.isnan(high), np.inf, high)
     return Interval(np.where(undefined, np.nan, low), np.where(undefined, np.nan, high))
-
-
-def _within_returns(sample: Sample, interval: Interval) -> Interval:
-    """The value is a mean of returns, so what is beyond their bounds can be cut off."""
-    return Interval(*(np.clip(end, *_given(sample.return_bounds)) for end in interval))
 
 
 INTERVALS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,12 +14,10 @@ from osiris_jax.core.compiled import compiled
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.inference.exact import terms_of
 from osiris_jax.inference.forms import (
-    by_counts,
     prepare,
     terms_of_parts,
     values_of_counts,
     values_of_gathered,
-    values_of_rows,
     welch_by_counts,
 )
 from osiris_jax.inference.methods import Sample
@@ -49,11 +47,6 @@ class Resampler:
             by_group = trajectories_by_group(batch)[None]
             self.sizes = plan_sizes(by_group, len(batch.reward), itemsize, memory)
         self.prepared = _prepare(batch, specs, sizes=self.sizes)
-
-    @property
-    def by_counts(self) -> set[str]:
-        """The labels of those whose resamples are not gathered."""
-        return {label for label in self.prepared.parts if by_counts(self.specs[label])}
 
     @property
     def bytes_of_one(self) -> int:
@@ -92,11 +85,6 @@ class Resampler:
             left_out |= self._gathered(gathered, self._left_out(leave_out), groups)
         return resampled, left_out
 
-    def values_of_rows(self, rows: Any) -> dict[str, np.ndarray]:
-        """Label -> [resample] estimates of the trajectories in these rows."""
-        values = _values_of_rows(self.batch, self.prepared, self.specs, jnp.asarray(rows))
-        return {label: np.asarray(x, np.float64) for label, x in values.items()}
-
     def _pieces(self, number: int) -> Iterator[np.ndarray]:
         return pieces(number, self.bytes_of_one, self.memory) if number else iter(())
 
@@ -115,29 +103,30 @@ class Resampler:
         parts = [_values_of_gathered(self.batch, specs, some) for some in rows]
         return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
 
-    def sample(
-        self, label: str, resampled: Any, left_out: Any, *, with_terms: bool, **numbers: Any
-    ) -> Sample:
-        """What the methods may look at."""
-        spec = self.specs[label]
-        own = self._terms(label) if with_terms else {}
-        return Sample(
-            estimator=spec.estimator.name,
-            value=np.asarray(self.prepared.values[label], np.float64),
-            resampled=resampled,
-            left_out=left_out,
-            rounding=float(jnp.finfo(self.batch.dtype).eps),
-            **own,
-            **numbers,
-        )
+    def samples(
+        self, key: Array, resamples: int, needs: Set[str], progress: Progress | None, **bounds: Any
+    ) -> dict[str, Sample]:
+        """What methods that need this much may look at."""
+        drawn = resamples if "resampled" in needs else 0
+        resampled, left_out = self.values(key, drawn, "left_out" in needs, progress)
+        return {
+            label: Sample(
+                estimator=spec.estimator.name,
+                value=np.asarray(self.prepared.values[label], np.float64),
+                resampled=resampled[label],
+                left_out=left_out[label],
+                rounding=float(jnp.finfo(self.batch.dtype).eps),
+                **(self._terms(label) if "terms" in needs else {}),
+                **bounds,
+            )
+            for label, spec in self.specs.items()
+        }
 
     def _terms(self, label: str) -> dict[str, np.ndarray]:
         """The terms of a mean: exact where the data alone make them, else as computed."""
         spec, options = self.specs[label], self.specs[label].for_estimator.keywords
         if spec.estimator.mean_of_terms and spec.test is None and options.get("clip") is None:
-            exact = terms_of(self.batch, spec.estimator, float(options["discount"]))
-            own = {"terms": exact.value, "weights": exact.weights}
-            return own | {"error": exact.error, "weight_error": exact.weight_error}
+            return terms_of(self.batch, spec.estimator, float(options["discount"]))
         terms = _terms(spec, self.prepared.parts.get(label))
         return {name: np.asarray(x, np.float64) for name, x in terms.items()}
 
@@ -152,7 +141,6 @@ def _joined(parts: list[dict[str, Array]], number: int) -> dict[str, np.ndarray]
 _prepare = compiled(prepare, static_argnames="sizes", quick=True)
 _values_of_counts = compiled(values_of_counts, quick=True)
 _values_of_gathered = compiled(values_of_gathered, quick=True)
-_values_of_rows = compiled(values_of_rows, quick=True)
 _terms = compiled(terms_of_parts, quick=True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jax import Array, random
+from jax.typing import ArrayLike
 
 from osiris_jax.batch import TrajectoryBatch, pad_states, pad_to_bucket
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING, traced
@@ -57,9 +58,9 @@ def intervals(
     *,
     methods: str | Sequence[str] = DEFAULT_METHODS,
     relevance: str | None = None,
-    alpha: Any = ALPHA,
-    threshold: Any = None,
-    discount: Any = 1.0,
+    alpha: ArrayLike | str = ALPHA,
+    threshold: ArrayLike | str | None = None,
+    discount: ArrayLike = 1.0,
     weighting: str = WEIGHTING,
     ddof: Any = DDOF,
     confidence: float = 0.95,
@@ -101,34 +102,19 @@ def intervals(
       >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)
       >>> found["osirwis"].value, found["osirwis"].intervals["bca"]
     """
-    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "ddof": ddof}
-    settings |= {"weighting": weighting, "key": key} | options
-    bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
-    sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
-    return _intervals(batch, estimators, methods, relevance, settings, bounds, sampling, progress)
-
-
-def _intervals(
-    batch: TrajectoryBatch,
-    estimators: Any,
-    methods: Any,
-    relevance: str | None,
-    settings: dict[str, Any],
-    bounds: dict[str, Any],
-    sampling: dict[str, Any],
-    progress: Progress | None,
-) -> dict[str, Estimated]:
     labels, wanted = names_of(estimators), checks.check_methods(methods)
     check_batch(batch)
+    bounds = {"weight_bound": weight_bound, "return_bounds": return_bounds}
+    sampling = {"confidence": confidence, "resamples": resamples, "memory": memory}
     checks.check_numbers(**sampling)
     checks.check_bounds(**bounds)
+    settings = {"alpha": alpha, "threshold": threshold, "discount": discount, "ddof": ddof}
+    settings |= {"weighting": weighting} | options
     batch = of_shared_shape(batch, settings, relevance)
-    key = settings["key"]
     key = random.key(0) if key is None else traced("key", key, batch.dtype)
     specs = make_specs(batch, labels, relevance, settings | {"key": key})
-    checks.refuse_idle({"resamples": sampling["resamples"], **bounds}, wanted, specs)
-    shared = {"key": key, "discount": settings["discount"], "progress": progress}
-    return with_intervals(batch, specs, wanted, **shared, **sampling, **bounds)
+    checks.refuse_idle({"resamples": resamples, **bounds}, wanted, specs)
+    return with_intervals(batch, specs, wanted, key=key, progress=progress, **sampling, **bounds)
 
 
 def with_intervals(
@@ -137,7 +123,6 @@ def with_intervals(
     methods: Sequence[str],
     *,
     key: Array,
-    discount: Any,
     confidence: float,
     resamples: int,
     memory: int,
@@ -146,22 +131,16 @@ def with_intervals(
 ) -> dict[str, Estimated]:
     """The estimates of specifications with intervals; arguments as for `intervals`, checked."""
     for label, spec in specs.items():
-        _check_spec(label, spec, discount, batch, methods, **bounds)
-    resampler = Resampler(batch, specs, memory)
+        if spec.levels.ndim and spec.composition.method is None:
+            name = "alpha" if spec.test is None else spec.test.level_name
+            raise ValueError(f"{name}: expected one number, got {spec.levels.shape}")
+        for method in methods:
+            checks.check_method(method, label, spec, **bounds)
+            if method in checks.GUARANTEED:
+                checks.check_data(batch, spec, **bounds)
     needs = frozenset().union(*(NEEDS[name] for name in methods))
-    drawn = resamples if "resampled" in needs else 0
-    resampled, left_out = resampler.values(key, drawn, "left_out" in needs, progress)
-    return {
-        label: _estimated(
-            label,
-            resampler.sample(
-                label, resampled[label], left_out[label], with_terms="terms" in needs, **bounds
-            ),
-            methods,
-            confidence,
-        )
-        for label in specs
-    }
+    samples = Resampler(batch, specs, memory).samples(key, resamples, needs, progress, **bounds)
+    return {label: _estimated(label, x, methods, confidence) for label, x in samples.items()}
 
 
 def of_shared_shape(
@@ -179,36 +158,15 @@ def of_shared_shape(
 
 
 def _estimated(label: str, sample: Sample, methods: Iterable[str], confidence: float) -> Estimated:
-    intervals = {}
-    for name in methods:
-        low, high = INTERVALS[name](sample, confidence)
-        intervals[name] = Interval(float(low), float(high))
+    ends = {name: INTERVALS[name](sample, confidence) for name in methods}
     values = np.asarray(sample.resampled)
     defined = values[np.isfinite(values)]
     return Estimated(
         estimator=label,
         value=float(sample.value),
-        intervals=intervals,
+        intervals={name: Interval(float(low), float(high)) for name, (low, high) in ends.items()},
         standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
         resampled=values,
         undefined=int(np.isnan(values).sum()),
         confidence=float(confidence),
     )
-
-
-def _check_spec(
-    label: str,
-    spec: Spec,
-    discount: Any,
-    batch: TrajectoryBatch,
-    methods: Iterable[str],
-    weight_bound: Any,
-    return_bounds: Any,
-) -> None:
-    if spec.levels.ndim and spec.composition.method is None:
-        name = "alpha" if spec.test is None else spec.test.level_name
-        raise ValueError(f"{name}: expected one number, got {spec.levels.shape}")
-    for name in methods:
-        checks.check_method(name, label, spec, weight_bound, return_bounds)
-        if name in checks.GUARANTEED:
-            checks.check_data(batch, spec.estimator, discount, weight_bound, return_bounds)

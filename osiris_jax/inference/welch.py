@@ -37,38 +37,34 @@ class Sizes(NamedTuple):
     few: int
 
 
-class Entries(NamedTuple):
-    """Moments of the visits of one trajectory to one group, in any arrangement.
+class Listed(NamedTuple):
+    """Groups that few trajectories visit, in rows of one group each.
 
     Attributes:
-      trajectory: which one; the number of trajectories where there is no entry.
-      size, mean, squares: moments of the samples, measured from an origin of the group.
-      small: 1 where a sample is so small that its square may vanish, else 0.
+      entries: size, mean and squares of samples, measured from an origin of the group, and 1 where
+        a sample is so small that its square may vanish, else 0.
+      trajectory: whose each is; the number of trajectories where there is no entry.
+      group: that of each row; beyond the last group where a row is empty.
     """
 
-    trajectory: Int[Array, "*place"]
-    size: Float[Array, "*place"]
-    mean: Float[Array, "*place"]
-    squares: Float[Array, "*place"]
-    small: Float[Array, "*place"]
+    entries: Float[Array, "block slot 4"]
+    trajectory: Int[Array, "block slot"]
+    group: Int[Array, " block"]
+
+
+class Columns(NamedTuple):
+    """The other groups: [traj, 4 x column] size, sum, sum of squares from an origin, and small."""
+
+    sums: Float[Array, "traj column4"]
+    group: Int[Array, " column"]
+    origin: Float[Array, " column"]
 
 
 class Visited(NamedTuple):
-    """All that the test needs to know of the data.
+    """All that the test needs to know of the data."""
 
-    Attributes:
-      listed: [block, slot] entries of groups that few trajectories visit.
-      listed_group: [block] the group of each row; beyond the last group where a row is empty.
-      columns: [traj, 4 x column] size, sum, sum of squares and small, of the other groups.
-      column_group: [column] their groups.
-      column_origin: [column] what their samples are measured from.
-    """
-
-    listed: Entries
-    listed_group: Int[Array, " block"]
-    columns: Float[Array, "traj column4"]
-    column_group: Int[Array, " column"]
-    column_origin: Float[Array, " column"]
+    listed: Listed
+    columns: Columns
 
 
 class _Groups(NamedTuple):
@@ -135,36 +131,37 @@ def visited(
     segment = jnp.where(visit.used.ravel(), groups.pairs.of_item, num_rows)
     moments = stats.segment_moments(value, segment, num_rows)
     small = jax.ops.segment_max(_small(batch, visit, weighting, discount), segment, num_rows)
+    entries = jnp.stack([*moments, jnp.maximum(small, 0).astype(value.dtype)], 1)
     exists = groups.pairs.first < num_groups
-    entries = Entries(
-        jnp.where(exists, groups.pairs.second, num_trajectories).astype(jnp.int32),
-        *moments,
-        jnp.maximum(small, 0).astype(value.dtype),
-    )
+    trajectory = jnp.where(exists, groups.pairs.second, num_trajectories).astype(jnp.int32)
     wide = groups.number > sizes.few
-    listed, of_row = _listed(entries, groups, ~wide, sizes.blocks, num_trajectories)
-    return Visited(listed, of_row, *_columns(entries, groups, wide, sizes.columns, batch))
-
-
-def _tiny(dtype) -> float:
-    """A share of its state's largest below which the square of a sample may vanish."""
-    return 1e-120 if dtype == jnp.float64 else 1e-12
+    place, group = _rows(groups, ~wide, sizes.blocks)
+    listed = Listed(
+        entries.at[place].get(mode="fill", fill_value=0),
+        trajectory.at[place].get(mode="fill", fill_value=num_trajectories),
+        group,
+    )
+    shape = (num_trajectories, sizes.columns)
+    return Visited(listed, _columns(entries, trajectory, groups, wide, shape))
 
 
 def _small(
     batch: TrajectoryBatch, visit: Visits, weighting: str, discount
 ) -> Float[Array, " item"]:
-    """1 where a sample is small but not 0."""
+    """1 where a sample is not 0, but so small beside its state's largest that its square may be."""
     to_go = masked.returns_to_go(batch.reward, batch.mask, discount)
     nonzero = (to_go != 0) & ~jnp.isneginf(log_weights_of(batch, weighting))
-    tiny = jnp.abs(visit.value) < _tiny(visit.value.dtype)
+    tiny = jnp.abs(visit.value) < (1e-120 if visit.value.dtype == jnp.float64 else 1e-12)
     return (visit.used & nonzero & tiny).astype(visit.value.dtype).ravel()
 
 
-def _listed(
-    entries: Entries, groups: _Groups, chosen: Bool[Array, " group"], blocks: int, nobody: int
-) -> tuple[Entries, Int[Array, " block"]]:
-    """The entries of the chosen groups in rows of one group each."""
+def _rows(
+    groups: _Groups, chosen: Bool[Array, " group"], blocks: int
+) -> tuple[Int[Array, "block slot"], Int[Array, " block"]]:
+    """The entries of the chosen groups, beyond the last where there is none, in rows of one group.
+
+    And the group of each row.
+    """
     rows = jnp.where(chosen, -(-groups.number // SLOTS), 0)
     first_row = jnp.cumsum(rows) - rows
     number = jnp.arange(len(groups.pairs.first))
@@ -173,52 +170,41 @@ def _listed(
     slot = first_row[group] * SLOTS + number - groups.first[group]
     slot = jnp.where(inside, slot, blocks * SLOTS)
     source = jnp.full(blocks * SLOTS, len(number)).at[slot].set(number, mode="drop")
-    taken = (
-        field.at[source].get(mode="fill", fill_value=absent).reshape(blocks, SLOTS)
-        for field, absent in zip(entries, (nobody, 0, 0, 0, 0), strict=True)
-    )
     of_row = jnp.full(blocks, len(chosen)).at[slot // SLOTS].set(group, mode="drop")
-    return Entries(*taken), of_row
+    return source.reshape(blocks, SLOTS), of_row
 
 
 def _columns(
-    entries: Entries,
+    entries: Float[Array, "entry 4"],
+    trajectory: Int[Array, " entry"],
     groups: _Groups,
     chosen: Bool[Array, " group"],
-    columns: int,
-    batch: TrajectoryBatch,
-) -> tuple[Array, Array, Array]:
+    shape: tuple[int, int],
+) -> Columns:
     """The chosen groups as columns, measured from the median trajectory.
 
     That origin is within one standard deviation of the mean, so a sum of squares about it loses
     few digits; and where nearly all samples are equal it is that value, whose sums are exactly 0.
     """
+    size, mean, squares, small = entries.T
+    columns = shape[1]
     column = jnp.where(chosen, jnp.cumsum(chosen) - 1, columns)
     of_entry = column.at[groups.pairs.first].get(mode="fill", fill_value=columns)
-    origin = stats.segment_median(entries.mean, of_entry, columns)
-    mean = entries.mean - origin.at[of_entry].get(mode="fill", fill_value=0)
-    total, square = entries.size * mean, entries.squares + entries.size * mean**2
-    sums = jnp.stack([entries.size, total, square, entries.small], 1)
-    matrix = jnp.zeros((len(batch.reward), columns, 4), mean.dtype)
-    matrix = matrix.at[entries.trajectory, of_entry].add(sums, mode="drop")
+    origin = stats.segment_median(mean, of_entry, columns)
+    mean = mean - origin.at[of_entry].get(mode="fill", fill_value=0)
+    sums = jnp.stack([size, size * mean, squares + size * mean**2, small], 1)
+    matrix = jnp.zeros((*shape, 4), mean.dtype).at[trajectory, of_entry].add(sums, mode="drop")
     group = jnp.full(columns, len(chosen)).at[column].set(jnp.arange(len(chosen)), mode="drop")
-    return matrix.reshape(len(batch.reward), 4 * columns), group, origin
-
-
-class _OfGroups(NamedTuple):
-    """Moments of a group in every resample, and whether they can be trusted."""
-
-    moments: stats.Moments
-    doubtful: Bool[Array, "*group resample"]
+    return Columns(matrix.reshape(shape[0], 4 * columns), group, origin)
 
 
 def _listed_moments(
-    visited: Visited, counts: Float[Array, "resample traj"], number: int
-) -> _OfGroups:
-    entries, group = visited.listed, visited.listed_group
-    padded = jnp.pad(counts.T, ((0, 1), (0, 0)))
-    count = padded[entries.trajectory]
-    size_of, mean_of, squares_of, small_of = (field[..., None] for field in entries[1:])
+    listed: Listed, counts: Float[Array, "resample traj"], number: int
+) -> tuple[stats.Moments, Bool[Array, "group resample"]]:
+    """Moments of a group in every resample, and whether they are in doubt."""
+    group = listed.group
+    count = jnp.pad(counts.T, ((0, 1), (0, 0)))[listed.trajectory]
+    size_of, mean_of, squares_of, small_of = jnp.moveaxis(listed.entries, -1, 0)[..., None]
 
     def add(x: Array) -> Array:
         return jax.ops.segment_sum(x.sum(1), group, number)
@@ -236,7 +222,7 @@ def _listed_moments(
     gap = mean_of - mean.at[group].get(mode="fill", fill_value=0)[:, None]
     squares = jnp.where(constant, 0, within + add(times * gap**2))
     vanishing = (add(count * small_of) > 0) & (squares + size * mean**2 < _least(mean.dtype))
-    return _OfGroups(stats.Moments(size, mean, squares), vanishing)
+    return stats.Moments(size, mean, squares), vanishing
 
 
 def _least(dtype) -> float:
@@ -244,32 +230,30 @@ def _least(dtype) -> float:
     return 1e-180 if dtype == jnp.float64 else 1e-18
 
 
-def _column_moments(visited: Visited, counts: Float[Array, "resample traj"]) -> _OfGroups:
-    sums = jnp.matmul(counts, visited.columns, precision=lax.Precision.HIGHEST)
-    by_column = sums.reshape(len(counts), len(visited.column_group), 4)
+def _column_moments(
+    columns: Columns, counts: Float[Array, "resample traj"]
+) -> tuple[stats.Moments, Bool[Array, "column resample"]]:
+    """The same of the groups that are columns."""
+    sums = jnp.matmul(counts, columns.sums, precision=lax.Precision.HIGHEST)
+    by_column = sums.reshape(len(counts), len(columns.group), 4)
     size, total, square, small = jnp.moveaxis(by_column, (2, 0), (0, 2))
     shift = total / jnp.maximum(size, 1)
     squares = jnp.maximum(square - total * shift, 0)
     lost = (square > 0) & (squares < (1e-7 if size.dtype == jnp.float64 else 1e-3) * square)
     vanishing = (small > 0) & (square < _least(size.dtype))
-    mean = visited.column_origin[:, None] + shift
-    return _OfGroups(stats.Moments(size, mean, squares), lost | vanishing)
+    mean = columns.origin[:, None] + shift
+    return stats.Moments(size, mean, squares), lost | vanishing
 
 
 def pvalues_by_counts(
     visited: Visited, counts: Float[Array, "resample traj"], num_states: int, *, ddof, undecided
 ) -> tuple[Float[Array, "resample state"], Bool[Array, ""]]:
     """Welch's p-value of every state in every resample, and whether all can be trusted."""
-    few = _listed_moments(visited, counts, 2 * num_states)
-    many = _column_moments(visited, counts)
-    moments = jax.tree.map(
-        lambda x, y: x.at[visited.column_group].set(y, mode="drop"), few.moments, many.moments
-    )
-    by_class = (x.reshape(num_states, 2, len(counts)) for x in moments)
-    below, above = (
-        stats.Moments(*side) for side in zip(*((x[:, 0], x[:, 1]) for x in by_class), strict=True)
-    )
+    few, few_doubtful = _listed_moments(visited.listed, counts, 2 * num_states)
+    many, many_doubtful = _column_moments(visited.columns, counts)
+    moments = jax.tree.map(lambda x, y: x.at[visited.columns.group].set(y, mode="drop"), few, many)
+    by_class = [x.reshape(num_states, 2, len(counts)) for x in moments]
+    below, above = (stats.Moments(*(x[:, side] for x in by_class)) for side in (0, 1))
     pvalue = decide(stats.welch_from_moments(above, below, ddof=ddof).pvalue, undecided)
-    exists = (visited.column_group < 2 * num_states)[:, None]
-    doubtful = few.doubtful.any() | (many.doubtful & exists).any()
-    return pvalue.T, ~doubtful
+    exists = (visited.columns.group < 2 * num_states)[:, None]
+    return pvalue.T, ~(few_doubtful.any() | (many_doubtful & exists).any())

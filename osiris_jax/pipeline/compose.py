@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.estimators import ESTIMATORS
-from osiris_jax.pipeline import selection
 from osiris_jax.relevance import RELEVANCE, RelevanceTest, omission
 
 EstimatorLike = str | Callable[..., Any]
@@ -188,50 +187,3 @@ def log_weights_at(
         len(levels),
     )
     return jnp.zeros_like(rising).at[order].set(rising)
-
-
-def choose(
-    batch: TrajectoryBatch,
-    estimator: EstimatorLike,
-    evidence: Evidence,
-    levels: Float[Array, " level"],
-    *,
-    method: str,
-    gather_again: Callable[[TrajectoryBatch], Evidence],
-    max_kept=None,
-    method_options: dict[str, Any],
-    **options: Any,
-) -> selection.Choice:
-    """The level that the method chooses among `levels`, and the estimate there.
-
-    Args:
-      levels: candidates, from the one that keeps most to the one that keeps least.
-      method: a name in `SELECTION`.
-      gather_again: the same test on another data set.
-      method_options: of the method.
-    """
-
-    def values(batch: TrajectoryBatch, evidence: Evidence) -> Array:
-        return values_at(batch, estimator, evidence, levels, max_kept=max_kept, **options)
-
-    by_state = not evidence.by_lag and not isinstance(evidence.value, omission.AtSteps)
-    maps = jax.vmap(lambda level: map_at(evidence, level))(levels) if by_state else None
-    if maps is not None and maps.ndim == 3:
-        maps = maps.mean(1, dtype=batch.dtype) > 0.5
-    log_weights = None
-    if not evidence.by_lag:
-
-        def weights(level: Array) -> Array:
-            return kept_weights(batch, steps_at(batch, evidence, level, max_kept))
-
-        log_weights = jax.vmap(weights)(levels)
-    candidates = selection.Candidates(
-        batch=batch,
-        normalised=ESTIMATORS.entry(estimator).normalised,
-        value=values(batch, evidence),
-        maps=maps,
-        log_weights=log_weights,
-        resample=lambda drawn: values(drawn, gather_again(drawn)),
-        discount=options.get("discount", 1.0),
-    )
-    return selection.choose(candidates, levels, method, **method_options)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
+from jax.typing import ArrayLike
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.compiled import compiled
@@ -88,8 +90,8 @@ def choose_level(
     *,
     method: str = selection.AUTO,
     relevance: str = DEFAULT_RELEVANCE,
-    levels: Any = None,
-    discount: Any = 1.0,
+    levels: Sequence[float] | ArrayLike | None = None,
+    discount: ArrayLike = 1.0,
     weighting: str = WEIGHTING,
     ddof: Any = DDOF,
     max_kept: Any = None,

@@ -20,7 +20,7 @@ from osiris_jax.core.options import Options, bind, given, keywords, refuse_unkno
 from osiris_jax.estimators import ESTIMATORS, Estimator, parse_name
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose, selection
-from osiris_jax.relevance import RELEVANCE, THRESHOLDS, RelevanceTest
+from osiris_jax.relevance import RELEVANCE, THRESHOLDS, AtSteps, RelevanceTest
 
 METHODS = (selection.AUTO, *selection.SELECTION)
 OF_OMISSION = ("relevance", "alpha", "threshold", "weighting", "ddof", "max_kept", "levels")
@@ -226,38 +226,46 @@ class Spec:
 
     def values(self, batch: TrajectoryBatch, evidence: compose.Evidence | None = None) -> Array:
         """The estimate of this data set, at every level; from evidence that is there already."""
-        options = self.for_estimator.keywords
         if self.test is None:
-            return compose.plain_value(batch, self.estimator, **options)
+            return compose.plain_value(batch, self.estimator, **self.for_estimator.keywords)
         if self.composition.method is not None:
             return self.choice(batch, evidence).value
-        values = compose.values_at(
-            batch,
-            self.estimator,
-            self.evidence(batch) if evidence is None else evidence,
-            self.levels.ravel(),
-            max_kept=self.max_kept,
-            **options,
-        )
-        return values.reshape(self.levels.shape)
+        evidence = self.evidence(batch) if evidence is None else evidence
+        return self._values_at(batch, evidence).reshape(self.levels.shape)
+
+    def _values_at(self, batch: TrajectoryBatch, evidence: compose.Evidence) -> Array:
+        options = {"max_kept": self.max_kept, **self.for_estimator.keywords}
+        return compose.values_at(batch, self.estimator, evidence, self.levels.ravel(), **options)
 
     def choice(
         self, batch: TrajectoryBatch, evidence: compose.Evidence | None = None
     ) -> selection.Choice:
-        """The level that its method chooses in this data set."""
+        """The level that its method chooses in this data set, and the estimate there."""
         assert self.composition.method is not None
         assert self.for_method is not None
-        return compose.choose(
-            batch,
-            self.estimator,
-            self.evidence(batch) if evidence is None else evidence,
-            self.levels,
-            method=self.composition.method,
-            gather_again=self.evidence,
-            max_kept=self.max_kept,
-            method_options=self.for_method.keywords,
-            **self.for_estimator.keywords,
+        gathered = self.evidence(batch) if evidence is None else evidence
+        maps = log_weights = None
+        if not gathered.by_lag:
+
+            def weights(level: Array) -> Array:
+                keep = compose.steps_at(batch, gathered, level, self.max_kept)
+                return compose.kept_weights(batch, keep)
+
+            log_weights = jax.vmap(weights)(self.levels)
+            if not isinstance(gathered.value, AtSteps):
+                maps = jax.vmap(lambda level: compose.map_at(gathered, level))(self.levels)
+                maps = maps.mean(1, dtype=batch.dtype) > 0.5 if maps.ndim == 3 else maps
+        candidates = selection.Candidates(
+            batch=batch,
+            normalised=self.estimator.normalised,
+            value=self._values_at(batch, gathered),
+            maps=maps,
+            log_weights=log_weights,
+            resample=lambda drawn: self._values_at(drawn, self.evidence(drawn)),
+            discount=self.for_estimator.keywords.get("discount", 1.0),
         )
+        options = self.for_method.keywords
+        return selection.choose(candidates, self.levels, self.composition.method, **options)
 
 
 _OF_LEVEL = ("alpha", "threshold", "levels", "max_kept")
@@ -280,10 +288,7 @@ def make_spec(
         traced("key", settings["key"], batch.dtype)
     if composition.estimator.reads_ratios or composition.test is not None:
         batch.require("log_ratio", f"the estimator `{composition.estimator.name}`")
-    usual = {*OF_OMISSION, *_ALWAYS}
-    further = {name: value for name, value in settings.items() if name not in usual}
-    refuse_unknown(further, composition.functions)
-    refuse_idle(settings, [composition])
+    _refuse_options(settings, [composition])
     of_kernels = {name: value for name, value in settings.items() if name not in _OF_LEVEL}
     options = [bind(function, of_kernels, batch.dtype) for function in composition.functions]
     most = settings.get("max_kept")
@@ -303,18 +308,22 @@ def make_specs(
       ValueError: names an option that none of them would use, or that is given by trajectory and
         would not follow resampled ones.
     """
-    compositions = {label: Composition.listed(label, relevance, settings) for label in labels}
-    usual = {*OF_OMISSION, *_ALWAYS}
-    further = {name: value for name, value in settings.items() if name not in usual}
-    functions = [function for one in compositions.values() for function in one.functions]
-    refuse_unknown(further, functions)
-    refuse_idle({"relevance": relevance, **settings}, list(compositions.values()))
+    compositions = [Composition.listed(label, relevance, settings) for label in labels]
+    _refuse_options({"relevance": relevance, **settings}, compositions)
     specs = {}
-    for label, one in compositions.items():
+    for label, one in zip(labels, compositions, strict=True):
         own = {name: value for name, value in settings.items() if not one.why_idle(name, settings)}
         specs[label] = make_spec(batch, one, own)
         _refuse_by_trajectory(one, own)
     return specs
+
+
+def _refuse_options(settings: Mapping[str, Any], compositions: Sequence[Composition]) -> None:
+    """Raises a ValueError for an option that nothing takes, or that cannot have an effect."""
+    usual = {*OF_OMISSION, *_ALWAYS}
+    further = {name: value for name, value in settings.items() if name not in usual}
+    refuse_unknown(further, [function for one in compositions for function in one.functions])
+    refuse_idle(settings, compositions)
 
 
 def _refuse_by_trajectory(composition: Composition, settings: Mapping[str, Any]) -> None:

@@ -10,17 +10,7 @@ from osiris_jax.core.registry import Registry
 from osiris_jax.relevance.entry import RelevanceTest, Thresholds
 from osiris_jax.relevance.lagged import lagged_welch
 from osiris_jax.relevance.neural import nn_q
-from osiris_jax.relevance.omission import (
-    AtSteps,
-    above,
-    at_steps,
-    composite,
-    keep_steps,
-    log_weights_of_levels,
-    most_relevant,
-    omit,
-    relevant,
-)
+from osiris_jax.relevance.omission import AtSteps, above, keep_steps, omit, relevant
 from osiris_jax.relevance.tests import effect, oracle, smirnov, welch
 
 RELEVANCE: Registry[RelevanceTest] = Registry(
@@ -46,11 +36,7 @@ __all__ = [
     "AtSteps",
     "RelevanceTest",
     "above",
-    "at_steps",
-    "composite",
     "keep_steps",
-    "log_weights_of_levels",
-    "most_relevant",
     "omit",
     "relevant",
 ]

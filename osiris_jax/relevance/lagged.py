@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import takes_options_of
 from osiris_jax.relevance.samples import Visits, scale_to_unit, visits, weigh_by_state
-from osiris_jax.relevance.tests import decide, welch_of_visits
+from osiris_jax.relevance.tests import decide, welch, welch_of_visits
 
 
 class LagBin(NamedTuple):
@@ -50,15 +51,9 @@ def lag_edges(num_steps: int, *, exact: int = 16, growth: float = 1.5) -> tuple[
     return tuple(lags.first for lags in lag_bins(num_steps, exact=exact, growth=growth))
 
 
+@takes_options_of(welch, without=("classes", "leave_one_out", "folds"), first=True)
 def lagged_welch(
-    batch: TrajectoryBatch,
-    *,
-    weighting: str = "none",
-    ddof=1,
-    discount=1.0,
-    undecided=1.0,
-    first_visit: bool = False,
-    exact_lags: int = 16,
+    batch: TrajectoryBatch, *, ddof=1, undecided=1.0, exact_lags: int = 16, **sampling: Any
 ) -> Float[Array, "lag state"]:
     """Welch's t-test of the reward dt steps after a visit, by lag and state (Shen et al. 2021).
 
@@ -74,10 +69,10 @@ def lagged_welch(
     Returns:
       A row for each bin of `lag_edges(batch.reward.shape[1], exact=exact_lags)`.
     """
-    visit = visits(batch, weighting=weighting, discount=discount, first_visit=first_visit)
+    visit, weighting = visits(batch, **sampling), sampling.get("weighting", "none")
     paths = _log_paths(batch, weighted=weighting != "none")
     origin = _before(paths) if weighting == "to-go" else paths
-    discount = jnp.asarray(discount, batch.dtype)
+    discount = jnp.asarray(sampling.get("discount", 1.0), batch.dtype)
     bins = lag_bins(batch.reward.shape[1], exact=exact_lags)
     blocks = _blocks(batch, paths, discount, widest=max(lags.width for lags in bins))
 

@@ -49,9 +49,7 @@ def nn_q(
     return statistic if by_state else AtSteps(statistic)
 
 
-_SIZES_AND_WORDS = (
-    *("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs"),
-)
+_SIZES_AND_WORDS = ("weighting", "hidden", "layers", "steps", "minibatch", "standardize", "inputs")
 
 
 @partial(jax.jit, static_argnames=_SIZES_AND_WORDS)

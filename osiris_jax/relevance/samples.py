@@ -37,9 +37,9 @@ class Visits(NamedTuple):
 def visits(
     batch: TrajectoryBatch,
     *,
-    weighting: str,
-    discount,
-    first_visit: bool,
+    weighting: str = "none",
+    discount=1.0,
+    first_visit: bool = False,
     classes: str = "ratio",
 ) -> Visits:
     """x = g_{t:T} times rho_{t:T} ("to-go"), rho_{t+1:T} ("future") or 1 ("none").

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,14 +15,63 @@ from jaxtyping import Bool, Float, Int, Shaped
 from osiris_jax import stats
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.options import takes_options_of
 from osiris_jax.relevance.samples import Visits, visits, visits_of
 
 
-class Folds(NamedTuple):
-    """Into which fold each trajectory falls; its own map is found from all other folds."""
+class _Samples(NamedTuple):
+    """The visits that a test compares, and the folds that are left out, one after another.
 
-    of_trajectory: Int[Array, " traj"]
-    number: int
+    `fold`: [traj] into which of `num_folds` each trajectory falls, whose own map is found from all
+    other folds; None where nothing is left out.
+    """
+
+    batch: TrajectoryBatch
+    visit: Visits
+    classes: str
+    fold: Int[Array, " traj"] | None
+    num_folds: int
+
+    def for_each_fold(self, of_visits: Callable[[Visits], Any]) -> Any:
+        """[fold] what is found in the visits of all folds but that one, in classes of their own."""
+        if self.fold is None:
+            return jax.tree.map(lambda x: x[None], of_visits(self.visit))
+
+        def without(k: Int[Array, ""]) -> Any:
+            chosen = self.fold != k
+            return of_visits(visits_of(self.visit, self.batch, chosen, classes=self.classes))
+
+        return lax.map(without, jnp.arange(self.num_folds))
+
+    def moments(self) -> tuple[stats.Moments, stats.Moments]:
+        """[fold, state] of the samples below and above, of all folds but that of the row."""
+        num_states = self.batch.num_states
+        if self.classes == "ratio":
+            return moments_by_class(self.visit, num_states, self.fold, self.num_folds)
+        moments = self.for_each_fold(lambda kept: moments_by_class(kept, num_states))
+        return jax.tree.map(lambda x: x[:, 0], moments)
+
+    def by_trajectory(self, by_fold: Float[Array, "fold state"]) -> Float[Array, "*rows state"]:
+        """The one row, or for each trajectory that of its fold."""
+        return by_fold[0] if self.fold is None else by_fold[self.fold]
+
+
+def _samples(
+    batch: TrajectoryBatch,
+    *,
+    leave_one_out: bool = False,
+    folds: int = 0,
+    classes: str = "ratio",
+    **sampling: Any,
+) -> _Samples:
+    if folds < 0 or folds == 1:
+        raise ValueError(f"folds: expected 0, or 2 and more, got {folds}")
+    if leave_one_out and folds:
+        raise ValueError("folds: leave_one_out already leaves out each trajectory by itself")
+    visit = visits(batch, classes=classes, **sampling)
+    number = len(visit.state) if leave_one_out else folds
+    fold = jnp.arange(len(visit.state)) % number if number else None
+    return _Samples(batch, visit, classes, fold, number)
 
 
 def welch(
@@ -49,61 +99,40 @@ def welch(
       folds: a row of p-values for each trajectory i, from those j with j mod folds != i mod folds;
         0 for one row from all data.
     """
-    visit = visits(
-        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
-    )
-    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
-    below, above = _moments_without_folds(batch, visit, left_out, classes)
+    folding = {"leave_one_out": leave_one_out, "folds": folds}
+    sampling = {"weighting": weighting, "discount": discount, "first_visit": first_visit}
+    samples = _samples(batch, classes=classes, **folding, **sampling)
+    below, above = samples.moments()
     pvalue = stats.welch_from_moments(above, below, ddof=ddof).pvalue
-    pvalue = decide(pvalue, undecided, visit.unknown)
-    return _by_trajectory(pvalue, left_out)
+    return samples.by_trajectory(decide(pvalue, undecided, samples.visit.unknown))
 
 
 def welch_of_visits(visit: Visits, num_states: int, *, ddof=1) -> Float[Array, " state"]:
     """Welch's p-value in every state, NaN where it is undefined."""
-    below, above = moments_by_class(visit, num_states, None)
+    below, above = moments_by_class(visit, num_states)
     return stats.welch_from_moments(above, below, ddof=ddof).pvalue[0]
 
 
+@takes_options_of(welch, without=("ddof",), first=True)
 def smirnov(
-    batch: TrajectoryBatch,
-    *,
-    weighting: str = "none",
-    discount=1.0,
-    undecided=1.0,
-    first_visit: bool = False,
-    classes: str = "ratio",
-    leave_one_out: bool = False,
-    folds: int = 0,
+    batch: TrajectoryBatch, *, undecided=1.0, **sampling: Any
 ) -> Float[Array, "*rows state"]:
     """Smirnov's two-sample test in place of Welch's (Shen et al. 2021, appendix).
 
     Options as for `welch`. Exact where the product of the group sizes is at most 250,000.
     """
-    visit = visits(
-        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
-    )
-    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
+    samples = _samples(batch, **sampling)
 
     def pvalues(visit: Visits) -> Float[Array, " state"]:
         pvalue = smirnov_of_visits(visit, batch.num_states).pvalue
         return decide(pvalue, undecided, visit.unknown)
 
-    if left_out is None:
-        return pvalues(visit)
-    return _by_trajectory(_for_each_fold(pvalues, batch, visit, left_out, classes), left_out)
+    return samples.by_trajectory(samples.for_each_fold(pvalues))
 
 
+@takes_options_of(welch, without=("ddof", "undecided"), first=True)
 def effect(
-    batch: TrajectoryBatch,
-    *,
-    weighting: str = "none",
-    discount=1.0,
-    first_visit: bool = False,
-    classes: str = "ratio",
-    leave_one_out: bool = False,
-    folds: int = 0,
-    shrink: bool = True,
+    batch: TrajectoryBatch, *, discount=1.0, shrink: bool = True, **sampling: Any
 ) -> Float[Array, "*rows state"]:
     """Effect size: the groups' difference of means over the spread of returns, not a p-value.
 
@@ -114,89 +143,41 @@ def effect(
     Args:
       shrink: False for the plain |d|.
     """
-    visit = visits(
-        batch, weighting=weighting, discount=discount, first_visit=first_visit, classes=classes
-    )
-    left_out = folds_of(len(visit.state), folds=folds, leave_one_out=leave_one_out)
-    below, above = _moments_without_folds(batch, visit, left_out, classes)
+    samples = _samples(batch, discount=discount, **sampling)
+    below, above = samples.moments()
     gap = jnp.abs(above.mean - below.mean)
     error = above.variance() / above.size + below.variance() / below.size
     decided = (above.size > 1) & (below.size > 1) & (gap > 0)
     safe_gap = jnp.where(decided, gap, 1)
     shrunk = safe_gap - jnp.where(decided, error, 0) / safe_gap if shrink else safe_gap
-    spread = _spread_of_returns(batch, discount, left_out)
+    spread = _spread_of_returns(samples, discount)
     # a scale may overflow, which must not meet an effect of 0
-    scale = jnp.exp(visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)[:, None]
+    scale = jnp.exp(samples.visit.log_scale)[None] / jnp.where(spread > 0, spread, 1)[:, None]
     size = jnp.where(decided & (shrunk > 0), shrunk * scale, 0)
-    return _by_trajectory(jnp.where(visit.unknown, jnp.nan, size), left_out)
+    return samples.by_trajectory(jnp.where(samples.visit.unknown, jnp.nan, size))
 
 
-def _spread_of_returns(
-    batch: TrajectoryBatch, discount, left_out: Folds | None
-) -> Float[Array, " fold"]:
+def _spread_of_returns(samples: _Samples, discount) -> Float[Array, " fold"]:
     """Standard deviation of g, of all folds but each."""
-    value = masked.returns(batch.reward, batch.mask, discount)
-    fold, num_folds = left_out or Folds(jnp.zeros(len(value), jnp.int32), 1)
-    moments = stats.segment_moments(value, fold, num_folds)
-    moments = stats.leave_one_out(moments) if left_out is not None else moments
+    value = masked.returns(samples.batch.reward, samples.batch.mask, discount)
+    if samples.fold is None:
+        moments = stats.segment_moments(value, jnp.zeros(len(value), jnp.int32), 1)
+    else:
+        by_fold = stats.segment_moments(value, samples.fold, samples.num_folds)
+        moments = stats.leave_one_out(by_fold)
     return jnp.sqrt(moments.variance(ddof=0))
 
 
-def folds_of(num_trajectories: int, *, folds: int, leave_one_out: bool) -> Folds | None:
-    """Folds by i mod `folds`, or one for each trajectory; None where nothing is left out."""
-    if folds < 0 or folds == 1:
-        raise ValueError(f"folds: expected 0, or 2 and more, got {folds}")
-    if leave_one_out and folds:
-        raise ValueError("folds: leave_one_out already leaves out each trajectory by itself")
-    number = num_trajectories if leave_one_out else folds
-    return Folds(jnp.arange(num_trajectories) % number, number) if number else None
-
-
-def _by_trajectory(
-    by_fold: Float[Array, "fold state"], left_out: Folds | None
-) -> Float[Array, "*rows state"]:
-    """The one row, or for each trajectory that of its fold."""
-    return by_fold[0] if left_out is None else by_fold[left_out.of_trajectory]
-
-
-def _for_each_fold(
-    of_visits: Callable[[Visits], Any],
-    batch: TrajectoryBatch,
-    visit: Visits,
-    left_out: Folds,
-    classes: str,
-) -> Any:
-    """What is found in the visits of all folds but one, for each fold."""
-
-    def without(k: Int[Array, ""]) -> Any:
-        return of_visits(visits_of(visit, batch, left_out.of_trajectory != k, classes=classes))
-
-    return lax.map(without, jnp.arange(left_out.number))
-
-
-def _moments_without_folds(
-    batch: TrajectoryBatch, visit: Visits, left_out: Folds | None, classes: str
-) -> tuple[stats.Moments, stats.Moments]:
-    """`moments_by_class`, where classes that depend on the data are made without the fold too."""
-    if left_out is None or classes == "ratio":
-        return moments_by_class(visit, batch.num_states, left_out)
-    moments = _for_each_fold(
-        lambda kept: moments_by_class(kept, batch.num_states, None), batch, visit, left_out, classes
-    )
-    return jax.tree.map(lambda x: x[:, 0], moments)
-
-
 def moments_by_class(
-    visit: Visits, num_states: int, left_out: Folds | None
+    visit: Visits, num_states: int, fold: Int[Array, " traj"] | None = None, num_folds: int = 0
 ) -> tuple[stats.Moments, stats.Moments]:
     """Moments [fold, state] of the samples below and above, of all folds but that of the row."""
-    everything = Folds(jnp.zeros(len(visit.state), jnp.int32), 1)
-    fold, num_folds = left_out or everything
-    group = 2 * (visit.state + num_states * fold[:, None]) + visit.above
-    segment = jnp.where(visit.used, group, 2 * num_states * num_folds)
-    by_fold = stats.family_moments(visit.value.ravel(), segment.ravel(), (num_folds, num_states, 2))
-    by_fold = stats.leave_one_out(by_fold) if left_out is not None else by_fold
-    below, above = (stats.Moments(*(x[..., side] for x in by_fold)) for side in (0, 1))
+    place = visit.state if fold is None else visit.state + num_states * fold[:, None]
+    shape = (max(num_folds, 1), num_states, 2)
+    segment = jnp.where(visit.used, 2 * place + visit.above, math.prod(shape))
+    moments = stats.family_moments(visit.value.ravel(), segment.ravel(), shape)
+    moments = moments if fold is None else stats.leave_one_out(moments)
+    below, above = (stats.Moments(*(x[..., side] for x in moments)) for side in (0, 1))
     return below, above
 
 

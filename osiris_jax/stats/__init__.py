@@ -10,8 +10,7 @@ from osiris_jax.stats.moments import (
     segment_moments,
 )
 from osiris_jax.stats.smirnov import SmirnovResult, segment_smirnov, smirnov
-from osiris_jax.stats.student import student_two_sided
-from osiris_jax.stats.welch import WelchResult, welch, welch_from_moments
+from osiris_jax.stats.welch import WelchResult, student_two_sided, welch, welch_from_moments
 
 __all__ = [
     "Moments",

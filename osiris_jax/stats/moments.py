@@ -24,24 +24,17 @@ class Moments(NamedTuple):
         return self.squares / (self.size - ddof)
 
 
-class _Range(NamedTuple):
-    """The smallest and the largest value of each segment; inf and -inf where it is empty."""
-
-    smallest: Array
-    largest: Array
-
-    def clip_zero(self) -> Array:
-        """The point between both that is nearest to zero; 0 where there is none."""
-        exists = self.smallest <= self.largest
-        return jnp.where(exists, jnp.clip(0, self.smallest, self.largest), 0)
-
-
 def _segment_range(
     value: Float[Array, " item"], segment: Int[Array, " item"], num_segments: int
-) -> _Range:
-    return _Range(
-        segment_min(value, segment, num_segments), segment_max(value, segment, num_segments)
-    )
+) -> tuple[Float[Array, " segment"], Float[Array, " segment"]]:
+    """The smallest and the largest value of each segment; inf and -inf where it is empty."""
+    smallest = segment_min(value, segment, num_segments)
+    return smallest, segment_max(value, segment, num_segments)
+
+
+def _origin(smallest: Array, largest: Array) -> Array:
+    """The point between both that is nearest to zero; 0 where there is none."""
+    return jnp.where(smallest <= largest, jnp.clip(0, smallest, largest), 0)
 
 
 def from_segment_origin(
@@ -52,7 +45,7 @@ def from_segment_origin(
     The origin is the point between the segment's smallest and largest value that is nearest to
     zero. Subtracting it costs no digit, and leaves all of the spread's where the mean is large.
     """
-    origin = _segment_range(value, segment, num_segments).clip_zero()
+    origin = _origin(*_segment_range(value, segment, num_segments))
     return value - look_up(origin, segment)
 
 
@@ -64,8 +57,8 @@ def segment_moments(
     Where all values of a segment are equal its squares are exactly 0: that is asked of the values
     themselves, for the compiler may fuse a product into the difference before it is rounded.
     """
-    ranges = _segment_range(value, segment, num_segments)
-    return _moments_of_ranges(value, segment, ranges, jnp.zeros(1, value.dtype))
+    smallest, largest = _segment_range(value, segment, num_segments)
+    return _moments(value, segment, smallest, largest, jnp.zeros(1, value.dtype))
 
 
 def family_moments(
@@ -76,30 +69,28 @@ def family_moments(
     As `from_segment_origin` by family and then `segment_moments` would do, but the range of a
     family is that of its members, so nothing is gathered twice.
     """
-    ranges = _segment_range(value, segment, math.prod(shape))
-    whole = _Range(
-        ranges.smallest.reshape(shape).min((0, 2)), ranges.largest.reshape(shape).max((0, 2))
-    )
-    origin = jnp.broadcast_to(whole.clip_zero()[None, :, None], shape).ravel()
-    moments = _moments_of_ranges(value, segment, ranges, origin)
+    smallest, largest = _segment_range(value, segment, math.prod(shape))
+    by_family = smallest.reshape(shape).min((0, 2)), largest.reshape(shape).max((0, 2))
+    origin = jnp.broadcast_to(_origin(*by_family)[None, :, None], shape).ravel()
+    moments = _moments(value, segment, smallest, largest, origin)
     return Moments(*(x.reshape(shape) for x in moments))
 
 
-def _moments_of_ranges(
+def _moments(
     value: Float[Array, " item"],
     segment: Int[Array, " item"],
-    ranges: _Range,
+    smallest: Float[Array, " segment"],
+    largest: Float[Array, " segment"],
     measured_from: Float[Array, "#segment"],
 ) -> Moments:
-    num_segments = len(ranges.smallest)
-    constant = ~(ranges.smallest < ranges.largest)
-    origin = ranges.clip_zero()
+    constant = ~(smallest < largest)
+    origin = _origin(smallest, largest)
     from_origin = value - look_up(origin, segment)
     ones_and_values = jnp.stack([jnp.ones_like(value), from_origin], -1)
-    size, total = segment_sum(ones_and_values, segment, num_segments).T
+    size, total = segment_sum(ones_and_values, segment, len(origin)).T
     shift = jnp.where(constant, 0, total / jnp.maximum(size, 1))
     deviation = from_origin - look_up(shift, segment)
-    squares = segment_sum(deviation**2, segment, num_segments)
+    squares = segment_sum(deviation**2, segment, len(origin))
     mean = origin - measured_from + shift
     return Moments(size, jnp.where(size > 0, mean, 0), jnp.where(constant, 0, squares))
 

@@ -10,6 +10,7 @@ from datasets import NUM_STATES, VARIANTS, load, poisoned, random_data
 import osiris_jax as oj
 from osiris_jax.core import masked
 from osiris_jax.core.options import default, keywords
+from osiris_jax.inference.forms import values_of_rows
 from osiris_jax.inference.resampler import Resampler
 from osiris_jax.pipeline.spec import make_specs
 
@@ -112,7 +113,8 @@ def test_resamples_with_an_unknown_ratio_are_nan_and_others_are_not(relevance, d
     specs = make_specs(batch, names, relevance, settings | options)
     others = [i for i in range(SIZE) if i != row]
     rows = np.array([[*others, others[0]], np.arange(SIZE), [row] * SIZE])
-    found = Resampler(batch, specs).values_of_rows(rows)
+    prepared = Resampler(batch, specs).prepared
+    found = jax.jit(values_of_rows)(batch, prepared, specs, jnp.asarray(rows))
     for label, values in found.items():
         for number, of_resample in enumerate(rows):
             gathered = jax.tree.map(lambda x, own=of_resample: x[own], batch)

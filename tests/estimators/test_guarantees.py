@@ -86,8 +86,8 @@ def test_terms_are_within_their_stated_error(name, seed):
     ratio = np.where(mask, target / behavior, 1.0).astype(np.longdouble)
     weight = np.cumprod(ratio, 1) if name != "mc" else np.ones_like(ratio)
     terms = (exact * (weight if name == "pdis" else weight[:, -1:])).sum(1)
-    assert np.all(np.abs(found.value - terms) <= found.error)
-    assert np.all(np.abs(found.weights - weight[:, -1]) <= found.weight_error + 1e-300)
-    assert np.all(found.error <= 1e-3 * np.abs(terms))
-    moved = np.abs(found.value - terms) / found.error
+    assert np.all(np.abs(found["terms"] - terms) <= found["error"])
+    assert np.all(np.abs(found["weights"] - weight[:, -1]) <= found["weight_error"] + 1e-300)
+    assert np.all(found["error"] <= 1e-3 * np.abs(terms))
+    moved = np.abs(found["terms"] - terms) / found["error"]
     assert moved.max() > 1e-4

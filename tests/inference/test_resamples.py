@@ -20,8 +20,9 @@ from jax import random
 from oracles import intervals as slow
 
 import osiris_jax as oj
+from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import default
-from osiris_jax.inference import welch
+from osiris_jax.inference import forms, welch
 from osiris_jax.inference.forms import welch_by_counts
 from osiris_jax.inference.resampler import Resampler
 from osiris_jax.inference.resampling import counts_of, draw_rows, rows_without_groups
@@ -39,6 +40,14 @@ def engine(data, names, *, relevance=None, options=None, memory=2**29, **setting
     batch = load(data) if isinstance(data, list) else data
     given_ = SETTINGS | settings_ | (options or {})
     return Resampler(batch, make_specs(batch, names, relevance, given_), memory)
+
+
+_values_of_rows = compiled(forms.values_of_rows, quick=True)
+
+
+def values_of_rows(found, rows):
+    """Label -> [resample] estimates of the trajectories in these rows, each in its form."""
+    return _values_of_rows(found.batch, found.prepared, found.specs, jnp.asarray(rows))
 
 
 def some_rows(seed, size, number=RESAMPLES):
@@ -63,8 +72,8 @@ ragged = ragged_data((SIZE,), zeros=(0.0, 0.0, 0.15, 0.6)).filter(visits_most_gr
 def test_resamples_by_loops(double, data, seed):
     rows = some_rows(seed, SIZE)
     found = engine(data, BY_COUNTS)
-    assert found.by_counts == set(BY_COUNTS)
-    for name, values in found.values_of_rows(rows).items():
+    assert set(found.prepared.parts) == set(BY_COUNTS)
+    for name, values in values_of_rows(found, rows).items():
         expected = slow.resampled(data, rows, name, NUM_STATES, alpha=ALPHA, discount=DISCOUNT)
         assert_close(values, expected)
 
@@ -88,7 +97,7 @@ def test_omission_is_found_anew_by_loops(double, weighting, options):
         found = engine(data, OMITTING[:2], weighting=weighting, options=further, **ddof)
         assert all(map(welch_by_counts, found.specs.values()))
         own = {"clip": 1.5} if "clip" in options else {}
-        for name, values in found.values_of_rows(rows).items():
+        for name, values in values_of_rows(found, rows).items():
             expected = slow.resampled(
                 data, rows, name, NUM_STATES, alpha=ALPHA, discount=DISCOUNT, test=test, **own
             )
@@ -110,7 +119,7 @@ def test_options_of_estimators_by_loops(double, name, options):
         data = random_data(seed, SIZE, zeros=0.2 * (seed == 1))
         rows = some_rows(seed, SIZE)
         expected = slow.resampled(data, rows, name, NUM_STATES, discount=DISCOUNT, **options)
-        assert_close(engine(data, [name], options=options).values_of_rows(rows)[name], expected)
+        assert_close(values_of_rows(engine(data, [name], options=options), rows)[name], expected)
 
 
 def gathered(found, rows):
@@ -137,12 +146,12 @@ def many(seed, *, coarse=False, size=260, spread=0.3, scale=1.0, shift=0.0):
 def test_columns_and_lists_are_the_plain_form(double, kind, weighting):
     data = many(3, **kind)
     found = engine(data, OMITTING[1:2], weighting=weighting)
-    assert (found.prepared.by_state.visited.column_group < 2 * NUM_STATES).sum() > 1
-    assert (found.prepared.by_state.visited.listed_group < 2 * NUM_STATES).sum() > 1
+    assert (found.prepared.by_state.visited.columns.group < 2 * NUM_STATES).sum() > 1
+    assert (found.prepared.by_state.visited.listed.group < 2 * NUM_STATES).sum() > 1
     rows = some_rows(3, len(data), number=5)[[0, 2, 3, 4]]
     assert pvalues(found, rows)[1]
     expected = gathered(found, rows)
-    for name, values in found.values_of_rows(rows).items():
+    for name, values in values_of_rows(found, rows).items():
         assert_close(values, expected[name], 1e-8 if "shift" in kind else 1e-9)
 
 
@@ -181,7 +190,7 @@ def test_equal_samples_have_no_variance(double, number):
         data.append(episode | {"log_ratio": [0.3 if i % 2 else -0.3]})
     data = [{name: np.asarray(x) for name, x in episode.items()} for episode in data]
     found = engine(data, OMITTING[:1], weighting="none")
-    columns = found.prepared.by_state.visited.column_group < 2 * NUM_STATES
+    columns = found.prepared.by_state.visited.columns.group < 2 * NUM_STATES
     assert columns.sum() == (2 if number > 6 else 0)
     rows = np.array([[0, 0, 0, 1, 1, 1, 3], [0, 2, 2, 1, 1, 3, 5], [0, 1, 0, 4, 5, 1, 3]])
     actual, trusted = pvalues(found, rows)
@@ -204,7 +213,7 @@ def test_weights_that_vanish_beside_others_are_computed_plainly(float_type, spre
     rows = some_rows(1, len(data), number=4)
     rows[2:][rows[2:] == 0] = 1
     expected = gathered(found, rows)
-    for name, values in found.values_of_rows(rows).items():
+    for name, values in values_of_rows(found, rows).items():
         expected_now = np.asarray(expected[name])
         np.testing.assert_allclose(
             values, expected_now, rtol=1e-3 if float_type == "float32" else 1e-8, err_msg=name
@@ -223,13 +232,13 @@ def test_doubt_is_seen(double, kind):
         else:
             traj["log_ratio"][-1] = 700 if number == 0 else -0.1
     found = engine(data, OMITTING[:1], weighting="to-go")
-    assert (found.prepared.by_state.visited.column_group < 2 * NUM_STATES).sum() > 0
+    assert (found.prepared.by_state.visited.columns.group < 2 * NUM_STATES).sum() > 0
     everything = np.arange(len(data))[None]
     assert pvalues(found, everything)[1]
     alone = np.where(everything < 130, everything, 1)
     alone = np.where(alone == 0, 2, alone) if kind == "tiny samples" else alone
     assert not pvalues(found, alone)[1]
-    values = found.values_of_rows(alone)["osiris-is"]
+    values = values_of_rows(found, alone)["osiris-is"]
     assert_close(values, gathered(found, alone)["osiris-is"])
 
 
@@ -249,13 +258,13 @@ def test_all_else_is_the_estimate_of_gathered_trajectories(
 ):
     data = random_data(11, SIZE)
     found = engine(data, [name], relevance=relevance, options=options, **settings_)
-    assert not found.by_counts
+    assert not found.prepared.parts
     rows = some_rows(11, SIZE, number=3)
     given_ = {"relevance": relevance, "discount": DISCOUNT, "alpha": ALPHA} | settings_ | options
     given_ |= {"weighting": SETTINGS["weighting"]}
     if "threshold" in settings_ or name == "incris":
         del given_["alpha"]
-    for row, value in zip(rows, found.values_of_rows(rows)[name], strict=True):
+    for row, value in zip(rows, values_of_rows(found, rows)[name], strict=True):
         batch = jax.tree.map(lambda x, row=row: x[row], found.batch)
         assert_close(value, oj.estimate(batch, name, **given_))
 
@@ -268,7 +277,7 @@ def test_a_given_map_stays_as_it_is(double):
         found = engine(data, names, relevance="oracle", options={"keep": keep})
         kept = oracle.omit(data, keep)
         rows = some_rows(4, SIZE)
-        for name, values in found.values_of_rows(rows).items():
+        for name, values in values_of_rows(found, rows).items():
             plain = name.removeprefix("osiris-")
             assert_close(values, slow.resampled(kept, rows, plain, NUM_STATES, discount=DISCOUNT))
 

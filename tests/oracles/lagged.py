@@ -10,7 +10,7 @@ import numpy as np
 
 from oracles.core import LD, horizon, quotient, ratios, rewards
 from oracles.doubly_robust import after_fit, step_values
-from oracles.stats import two_sample
+from oracles.relevance import decided
 
 
 def lag_ranges(num_steps, exact=16, growth=1.5):
@@ -53,8 +53,8 @@ def pvalues(
     first_visit=False,
 ):
     """[bin, state] Welch's p-value, `undecided` where there is none."""
-    result = np.full((len(bins), num_states), float(undecided))
-    for row, lags in enumerate(bins):
+    rows = []
+    for lags in bins:
         groups = {}
         for traj in data:
             seen = set()
@@ -64,11 +64,8 @@ def pvalues(
                     group = plus if traj["log_ratio"][t] > 0 else minus
                     group.append(pooled(traj, t, lags, weighting, discount))
                 seen.add(state)
-        for state, (plus, minus) in groups.items():
-            p = two_sample("welch", plus, minus, ddof) if plus and minus else np.nan
-            if not np.isnan(p):
-                result[row, state] = np.clip(p, 0.0, 1.0)
-    return result
+        rows.append(decided(groups, num_states, "welch", ddof, undecided))
+    return np.stack(rows)
 
 
 def theta_at(theta, bins, lag):

@@ -47,20 +47,14 @@ def actions_of_high_return(visits):
     return chosen
 
 
-def pvalues(
-    data,
-    num_states,
-    test="welch",
-    weighting="none",
-    ddof=1,
-    discount=1.0,
-    undecided=1.0,
-    first_visit=False,
-    classes="ratio",
-):
+def pvalues(data, num_states, test="welch", weighting="none", ddof=1, undecided=1.0, **sampling):
+    """p-value of every state, see `decided`; options of `samples`."""
+    return decided(samples(data, weighting, **sampling), num_states, test, ddof, undecided)
+
+
+def decided(groups, num_states, test, ddof, undecided):
     """p-value of every state, clipped to [0, 1]; `undecided` where a group is empty or p is NaN."""
     result = np.full(num_states, float(undecided))
-    groups = samples(data, weighting, discount, first_visit, classes)
     for state, (plus, minus) in groups.items():
         p = two_sample(test, plus, minus, ddof) if plus and minus else np.nan
         if not np.isnan(p):

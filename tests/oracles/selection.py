@@ -5,6 +5,7 @@ A data set is a list of trajectories as in `oracles`.
 
 import numpy as np
 
+from oracles import core
 from oracles.core import LD
 
 END = None
@@ -16,7 +17,7 @@ def visits_by_state(data):
     A visit at the last step of a trajectory leads to the end. One at the time when the longest
     trajectory ends may have been cut: it is left out unless the state has visits of this kind only.
     """
-    longest = max(len(traj["rewards"]) for traj in data)
+    longest = core.horizon(data)
     early, late = {}, {}
     for traj in data:
         states = [int(s) for s in traj["states"]]
@@ -44,7 +45,7 @@ def state_moments(data, keep, discount=1.0):
     gamma = LD(discount)
     nothing = (LD(0), LD(1), LD(0), LD(0))
     moments = dict.fromkeys(by_state, nothing)
-    for _ in range(max(len(traj["rewards"]) for traj in data)):
+    for _ in range(core.horizon(data)):
         longer = {}
         for state, visits in by_state.items():
             total = [LD(0)] * 4
@@ -75,13 +76,9 @@ def composite_moments(data, keep, discount=1.0):
 
 def weights_and_returns(data, keep, discount):
     """(product of kept ratios, return) of each trajectory; `keep` is [step] by trajectory."""
-    weights, returns = [], []
-    for traj, kept in zip(data, keep, strict=True):
-        ratio = np.exp(np.asarray(traj["log_ratio"], LD))
-        weights.append(np.prod(np.where(kept, ratio, 1)))
-        powers = LD(discount) ** np.arange(len(ratio))
-        returns.append(np.sum(np.asarray(traj["rewards"], LD) * powers))
-    return np.array(weights), np.array(returns)
+    pairs = zip(data, keep, strict=True)
+    weights = [np.prod(np.where(kept, core.ratios(traj), 1)) for traj, kept in pairs]
+    return np.array(weights), np.array([core.returns(traj, discount) for traj in data])
 
 
 def sample_variance(data, keep, discount, *, normalised):
@@ -93,35 +90,42 @@ def sample_variance(data, keep, discount, *, normalised):
     return np.sum(weights**2 * (returns - np.sum(weights * returns)) ** 2)
 
 
-def corrected_value(data, value_of, discount):
-    """Mean of V(s_1), plus c max(0, 1 - 2 e^2 / c^2).
+def correction(data, value_of, discount):
+    """(c, e^2): what the data say against V, and its squared standard error; NaN where undefined.
 
     c = sum_t gamma^(t-1) sum_i w_it d_it with d_it = r_t + gamma V(s_{t+1}) - V(s_t) and w_it =
     rho_{1:t} normalised over all i, ended ones with their final weight and d = 0; V = 0 after the
-    end; e^2 is the sum over i of (sum_t gamma^(t-1) w_it (d_it - sum_j w_jt d_jt))^2. Nothing
-    is corrected where all weights are 0 at a step.
+    end; e^2 is the sum over i of (sum_t gamma^(t-1) w_it (d_it - sum_j w_jt d_jt))^2.
     """
-    gamma, longest = LD(discount), max(len(traj["rewards"]) for traj in data)
-    correction, influence = LD(0), np.zeros(len(data), LD)
-    for t in range(longest):
+    gamma, total, influence = LD(discount), LD(0), np.zeros(len(data), LD)
+    for t in range(core.horizon(data)):
         weights, surprises = [], []
         for traj in data:
-            weights.append(np.prod(np.exp(np.asarray(traj["log_ratio"][: t + 1], LD))))
+            weights.append(np.prod(core.ratios(traj)[: t + 1]))
             values = [value_of[int(s)] for s in traj["states"]] + [LD(0)]
             alive = t < len(traj["rewards"])
             surprises.append(traj["rewards"][t] + gamma * values[t + 1] - values[t] if alive else 0)
         weights, surprises = np.array(weights), np.array(surprises, LD)
         if weights.sum() == 0:
-            correction = LD(np.nan)
-            break
+            return LD(np.nan), LD(np.nan)
         share = weights / weights.sum()
         mean = np.sum(share * surprises)
-        correction += gamma**t * mean
+        total += gamma**t * mean
         influence += gamma**t * share * (surprises - mean)
-    square = np.sum(influence**2)
-    shrunk = correction * max(0, 1 - 2 * square / correction**2) if correction != 0 else LD(0)
+    return total, np.sum(influence**2)
+
+
+def shrunk(correction, squared_error):
+    """James and Stein: c max(0, 1 - 2 e^2 / c^2); 0 where all weights are 0 at a step."""
+    if np.isnan(correction) or correction**2 <= 2 * squared_error:
+        return LD(0)
+    return correction - 2 * squared_error / correction
+
+
+def corrected_value(data, value_of, discount):
+    """Mean of V(s_1), plus the shrunk correction."""
     start = np.mean([value_of[int(traj["states"][0])] for traj in data])
-    return start + (shrunk if np.isfinite(shrunk) else 0)
+    return start + shrunk(*correction(data, value_of, discount))
 
 
 def model_scores(data, values, maps, keeps, discount, *, normalised):

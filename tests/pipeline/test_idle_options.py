@@ -29,9 +29,7 @@ ESTIMATE = {
     "weighting": (("wis",), {"weighting": "none"}),
     "ddof": (("wis",), {"ddof": 0}),
     "threshold": (("wis",), {"threshold": 0.1}),
-    "threshold of welch": (("osirwis",), {"threshold": 0.1}),
     "max_kept": (("mc",), {"max_kept": 3}),
-    "levels": (("osirwis",), {"levels": [0.1, 1.0]}),
     "alpha of effect": (("wis",), {"relevance": "effect", "alpha": 0.3}),
     "alpha beside threshold": (
         ("wis",),

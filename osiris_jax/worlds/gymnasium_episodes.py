@@ -5,12 +5,13 @@ It imports neither JAX nor the package, so that such a process starts at once an
 
 from __future__ import annotations
 
+import io
+import json
 import os
-import pickle
 import sys
 import traceback
 import warnings
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -83,21 +84,44 @@ def _play_one(env: Any, weights: Weights, epsilon: float, horizon: int, seed: in
     return rows
 
 
+def send(stream: IO[bytes], **arrays: Any) -> None:
+    """Writes arrays: the size of an .npz, and the .npz."""
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    stream.write(packed.tell().to_bytes(8, "big") + packed.getvalue())
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
+    """Reads what `send` wrote; nothing is unpickled. An EOFError where the stream ends."""
+    size = int.from_bytes(stream.read(8), "big")
+    packed = stream.read(size)
+    if not size or len(packed) < size:
+        raise EOFError
+    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def send_task(stream: IO[bytes], env_id: str, weights: Weights, *numbers: Any) -> None:
+    """Sends the arguments of `play`: the plain ones as JSON, and the weights."""
+    send(stream, plain=json.dumps([env_id, *numbers]), **{f"{i}": x for i, x in enumerate(weights)})
+
+
 def serve() -> None:
-    """Answers the arguments of `play` with episodes, or with a traceback, until the input ends."""
+    """Answers tasks with episodes, or with a traceback as `failure`, until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not come between the answers
     while True:
         try:
-            task = pickle.load(sys.stdin.buffer)
+            task = receive(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer = play(*task)
+            env_id, *numbers = json.loads(str(task.pop("plain")))
+            answer = play(env_id, list(task.values()), *numbers)
         except Exception:
-            answer = traceback.format_exc()
-        pickle.dump(answer, answers)
-        answers.flush()
+            answer = {"failure": np.array(traceback.format_exc())}
+        send(answers, **answer)
 
 
 if __name__ == "__main__":

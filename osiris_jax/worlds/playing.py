@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from osiris_jax.batch import bucket_length
 from osiris_jax.core.files import read_arrays, write_arrays
 from osiris_jax.core.terminal import stages
 from osiris_jax.worlds import gymnasium_episodes
-from osiris_jax.worlds.gymnasium_episodes import Episodes, Weights, play
+from osiris_jax.worlds.gymnasium_episodes import Episodes, Weights, play, receive, send_task
 
 CACHE_FORMAT = 1
 LARGEST_TASK = 8
@@ -106,15 +105,14 @@ def results(tasks: Sequence[tuple], processes: int) -> Generator[tuple[int, Epis
     def ask(task: tuple) -> Episodes:
         worker: Any = idle.get()
         try:
-            pickle.dump(task, worker.stdin)
-            worker.stdin.flush()
-            answer = pickle.load(worker.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
+            send_task(worker.stdin, *task)
+            answer = receive(worker.stdout)
+        except (EOFError, OSError):
             raise RuntimeError(f"a process ended by itself with code {worker.wait()}") from None
         finally:
             idle.put(worker)
-        if isinstance(answer, str):
-            raise RuntimeError(f"a task failed in its process:\n{answer}")
+        if "failure" in answer:
+            raise RuntimeError(f"a task failed in its process:\n{answer['failure']}")
         return answer
 
     threads = ThreadPoolExecutor(len(workers))

@@ -3,7 +3,12 @@
 Everything is imported on first use, so that `osiris-jax --help` need not wait for JAX.
 """
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -101,9 +106,30 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("data", "estimators", "evaluation", "inference", "relevance", "study", "worlds")
+# names of modules that 0.1.0 documented, and where they stand now
+_MOVED = {
+    f"{__name__}.policies": "osiris_jax.data.policies",
+    f"{__name__}.propensities": "osiris_jax.inference.propensities",
+    f"{__name__}.weights": "osiris_jax.inference.weights",
+}
+
+
+class _Moved(MetaPathFinder, Loader):
+    """Imports a module that has moved under its old name: the same module, not a second one."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return spec_from_loader(fullname, self) if fullname in _MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = import_module(_MOVED[module.__name__])
+
+
+sys.meta_path.append(_Moved())
 
 
 def __getattr__(name: str) -> Any:
+    if f"{__name__}.{name}" in _MOVED:
+        return import_module(f"{__name__}.{name}")
     if name in _ROOMS:
         return import_module(f"{__name__}.{name}")
     if name not in _HOME_OF:

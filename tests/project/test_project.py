@@ -1,6 +1,7 @@
 """The project itself: layers, a light import, the README's example, the registries' one-liners."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -83,6 +84,13 @@ def test_every_public_name_is_found_on_first_use():
         assert not isinstance(getattr(oj, name), ModuleType), name
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
         oj.estimat  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), oj._MOVED.items())
+def test_a_module_that_moved_is_found_under_its_documented_name(old, new):
+    assert importlib.import_module(old) is importlib.import_module(new)
+    assert getattr(oj, old.rpartition(".")[2]) is sys.modules[new]
+    assert sys.modules[new].__name__ == new
 
 
 def test_no_module_at_the_top_is_named_like_a_public_name():

@@ -72,7 +72,7 @@ def intervals(
     progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, Estimated]:
-    """Estimates with intervals; trajectories are resampled, and relevance is found anew in each.
+    """Estimates with intervals, by name; each resample of trajectories finds relevance anew.
 
     All estimators see the same resamples, so those of two can be compared. Methods that resample
     hold approximately, and badly where a few weights dominate. `hoeffding`, `bernstein` and
@@ -94,9 +94,6 @@ def intervals(
         the smallest sum of its negative rewards and the largest of its positive ones.
       progress: called with (stage, done, total).
       **options: further options of the estimators or the test, by name; each gets those it has.
-
-    Returns:
-      Name of the estimator -> `Estimated`.
 
     Example:
       >>> found = oj.intervals(batch, ["wis", "osirwis"], alpha=0.05, resamples=2000)

@@ -6,6 +6,7 @@ another process runs as users run it, and `OSIRIS_JAX_TESTS=optimised pytest` al
 
 import math
 import os
+import signal
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +40,9 @@ if HURRIES:
     compiled.HURRY |= UNOPTIMISED
 
 MOST_PIECES = 20_000  # of the 65,530 that Linux allows: a module may add thousands
+
+# a shell ignores Ctrl-C for what it starts in the background, and so for what tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "quick",

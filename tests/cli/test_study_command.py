@@ -94,7 +94,10 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path):
     while not list(out.glob("trials/chunk-*")) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, problem = process.communicate(timeout=60)
+    try:
+        _, problem = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on" in problem
     assert "Traceback" not in problem

@@ -132,6 +132,13 @@ def test_long_horizons_are_measured_before_memory_is_taken():
     assert 20 < batch.mask.shape[1] < 200
 
 
+def test_what_has_no_end_has_the_steps_and_the_rewards_of_its_horizon():
+    once = np.ones((1, 1))
+    found = oj.TabularWorld(once[None], once, 0, once, once, horizon=7).returns(KEY, 5)
+    assert np.all(found.lengths == 7)
+    assert np.all(found.returns == 7)
+
+
 def with_forbidden_actions(world):
     """The same world whose target never takes the first action in even states."""
     target = world.target_probs.copy()

@@ -93,6 +93,15 @@ def test_data_of_the_target_has_ratios_of_one(world):
     assert rows(batch) != rows(world.rollout(KEY, 12))
 
 
+def test_any_policy_may_make_the_data(world):
+    uniform = np.full((NUM_STATES, NUM_ACTIONS), 1 / NUM_ACTIONS)
+    batch = world.rollout(KEY, 12, policy=uniform)
+    for trajectory in rows(batch):
+        for state, action, _, log_ratio in trajectory:
+            expected = np.log(world.target_probs[state, action] * NUM_ACTIONS)
+            assert log_ratio == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
 def test_steps_cut_trajectories_without_changing_what_is_left(world):
     cut = world.rollout(KEY, 12, steps=4)
     assert int(cut.lengths.max()) == 4
@@ -264,6 +273,18 @@ def test_osiris_in_simulation_has_its_exact_moments():
     kurtosis = 3 + (fourth / (powers[1] - powers[0] ** 2) ** 2 - 3) / 25
     variance_se = found.std**2 * np.sqrt((kurtosis - 1) / trials)
     assert abs(values.var() - found.std**2) < 4 * variance_se
+
+
+def test_wrong_arguments_are_named(world):
+    for call, field in (
+        (lambda: world.rollout(0, 3), "key"),
+        (lambda: world.rollout(random.key(0), 0), "n:"),
+        (lambda: world.rollout(random.key(0), 3, policy="evil"), "policy"),
+        (lambda: world.rollout(random.key(0), 3, steps=-1), "steps"),
+        (lambda: world.rollout(random.split(KEY, 4).reshape(2, 2), 3), "key"),
+    ):
+        with pytest.raises(ValueError, match=field):
+            call()
 
 
 def test_cartpole_s_data_does_not_depend_on_what_is_drawn_beside_it():

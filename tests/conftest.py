@@ -1,7 +1,8 @@
 """Shared by all tests: checked shapes and ranks, quick compilations, both float types.
 
 Four fifths of the time went into compiling, so XLA optimises nothing here. What a test starts in
-another process runs as users run it, and `OSIRIS_JAX_TESTS=optimised pytest` all of it.
+another process runs as users run it, unless it is in a hurry too; so does all of
+`OSIRIS_JAX_TESTS=optimised pytest`.
 """
 
 import math
@@ -18,8 +19,11 @@ os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 HURRIES = os.environ.get("OSIRIS_JAX_TESTS") != "optimised" and "XLA_FLAGS" not in os.environ
-if HURRIES and version("jaxlib").startswith("0.10."):  # XLA ends a process for words it forgot
-    os.environ["XLA_FLAGS"] = " ".join(f"--{flag}={value}" for flag, value in UNOPTIMISED.items())
+if not version("jaxlib").startswith("0.10."):  # XLA ends a process for words it forgot
+    HURRIES = False
+FLAGS = " ".join(f"--{flag}={value}" for flag, value in UNOPTIMISED.items())
+IN_A_HURRY = {"XLA_FLAGS": FLAGS} if HURRIES else {}  # for processes that compile more than compute
+os.environ.update(IN_A_HURRY)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

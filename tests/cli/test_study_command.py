@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from conftest import IN_A_HURRY
 from running import refusal, refused, run
 
 from osiris_jax import cli
@@ -28,7 +29,9 @@ COMMAND = [sys.executable, "-m", "osiris_jax.cli"]
 
 def start(out, *more):
     command = [*COMMAND, *STUDY, "--out", str(out), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, **IN_A_HURRY}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
 def finish(process):

@@ -15,11 +15,11 @@ from osiris_jax.core.options import RELEVANCE as DEFAULT_RELEVANCE
 from osiris_jax.estimators import parse_name
 from osiris_jax.pipeline import compose, selection
 from osiris_jax.pipeline.spec import (
-    METHODS,
     Composition,
     Spec,
     check_batch,
     make_spec,
+    methods,
     refuse_idle,
 )
 from osiris_jax.relevance import RELEVANCE
@@ -115,8 +115,8 @@ def choose_level(
       >>> choice.level, choice.value
     """
     plain_name, _ = _parse(estimator)
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    if method not in methods():
+        raise ValueError(f"method: expected one of {', '.join(methods())}, got {method!r}")
     settings = {"discount": discount, "weighting": weighting, "ddof": ddof, "key": key}
     settings |= {"levels": levels, "max_kept": max_kept}
     composition = Composition.of(plain_name, relevance, method)

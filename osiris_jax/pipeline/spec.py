@@ -22,7 +22,6 @@ from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose, selection
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS, AtSteps, RelevanceTest
 
-METHODS = (selection.AUTO, *selection.SELECTION)
 OF_OMISSION = ("relevance", "alpha", "threshold", "weighting", "ddof", "max_kept", "levels")
 _OF_TEST = ("weighting", "ddof")
 _OF_FIT = ("fit", "q_folds", "smoothing")
@@ -162,6 +161,11 @@ def _why_idle_in_fit(name: str, settings: Mapping[str, Any]) -> str | None:
     return None
 
 
+def methods() -> tuple[str, ...]:
+    """The words that choose a level, those registered last included."""
+    return (selection.AUTO, *selection.SELECTION)
+
+
 def chooser(name: str, level: Any) -> str | None:
     """The name in `SELECTION` that a level's word asks for; None for a number.
 
@@ -170,8 +174,9 @@ def chooser(name: str, level: Any) -> str | None:
     """
     if not isinstance(level, str):
         return None
-    if level not in METHODS:
-        raise ValueError(f"{name}: expected a number or one of {', '.join(METHODS)}, got {level!r}")
+    words = methods()
+    if level not in words:
+        raise ValueError(f"{name}: expected a number or one of {', '.join(words)}, got {level!r}")
     return selection.DEFAULT_METHOD if level == selection.AUTO else level
 
 

@@ -356,3 +356,11 @@ def test_the_chosen_level_beats_fixed_ones():
     for other in fixed:
         gain = other - auto
         assert gain.mean() > 4 * gain.std() / np.sqrt(len(gain))
+
+
+def test_a_method_registered_later_is_known(monkeypatch):
+    monkeypatch.setitem(selection.SELECTION, "mine", selection.SELECTION[selection.DEFAULT_METHOD])
+    batch = load(random_data(0, 6))
+    usual = oj.estimate(batch, "osirwis", alpha="auto")
+    assert oj.estimate(batch, "osirwis", alpha="mine") == usual
+    assert oj.choose_level(batch, "osirwis", method="mine").value == usual

@@ -1,20 +1,18 @@
-"""What a sum, or a faster form, would lose: rewards near the largest float, weights that vanish."""
+"""Room for sums of rewards near the largest number that the float type has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
-from jax import Array, lax
-from jaxtyping import Bool
+from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 
 _LIKE_REWARDS = ("q", "q_steps")
-Values = TypeVar("Values")
 
 
 def with_headroom(estimator: Callable[..., Array]) -> Callable[..., Array]:
@@ -35,13 +33,3 @@ def with_headroom(estimator: Callable[..., Array]) -> Callable[..., Array]:
         return value * scale
 
     return roomy
-
-
-def where_trusted(trusted: Bool[Array, ""], fast: Values, plain: Callable[[], Values]) -> Values:
-    """What the fast form gave, or what the plain one gives where that is not to be trusted.
-
-    A loop of no turn or of one: under vmap a `cond` would always pay for both.
-    """
-    return lax.while_loop(
-        lambda carry: carry[0], lambda carry: (~carry[0], plain()), (~trusted, fast)
-    )[1]

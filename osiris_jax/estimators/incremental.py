@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.options import check_word
-from osiris_jax.estimators.headroom import where_trusted, with_headroom
+from osiris_jax.estimators.headroom import with_headroom
 
 ROW_BLOCK = 128
 
@@ -26,9 +25,21 @@ class Cuts(NamedTuple):
     mean: Float[Array, " time"]
 
 
+class _Paths(NamedTuple):
+    """Products from the start: rho_{1:j} is exp(log_weight), or 0 after a `zero` ratio."""
+
+    log_weight: Float[Array, "traj cut"]
+    zero: Bool[Array, "traj time"]
+    reward: Float[Array, "traj time"]
+
+
 @with_headroom
 def incris(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0, variance="of-one"
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount=1.0,
+    variance: str = "of-one",
 ) -> Float[Array, ""]:
     """INCRIS: each reward keeps its k most recent ratios, k by estimated MSE (Guo et al. 2017).
 
@@ -45,14 +56,6 @@ def incris(
     return jnp.where(masked.unknown(log_ratio, batch.mask), jnp.nan, value)
 
 
-class _Paths(NamedTuple):
-    """Products from the start: rho_{1:j} is exp(log_weight), or 0 after a `zero` ratio."""
-
-    log_weight: Float[Array, "traj cut"]
-    zero: Bool[Array, "traj time"]
-    reward: Float[Array, "traj time"]
-
-
 def choose_cuts(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, variance: str = "of-one"
 ) -> Cuts:
@@ -66,12 +69,7 @@ def choose_cuts(
     )
     variance_share = 1.0 if variance == "of-one" else 1.0 / len(batch.reward)
     choice, trusted = _choose_by_matmul(paths, variance_share)
-
-    def plain() -> Cuts:
-        one = partial(_choose_in_log_space, paths, variance_share=variance_share)
-        return lax.map(one, jnp.arange(len(choice.cut)))
-
-    return where_trusted(trusted, choice, plain)
+    return _redo_in_log_space(choice, paths, variance_share, ~trusted)
 
 
 def latest_best(
@@ -89,6 +87,11 @@ def latest_best(
 
 def _tie_tolerance(dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-4
+
+
+def _least_square(dtype) -> float:
+    """A mean of squares below which some of them, or their rounding, may have vanished."""
+    return 2.0**10 * float(jnp.finfo(dtype).tiny)
 
 
 def _mean_and_deviation(x: Float[Array, "traj *rest"]) -> tuple[Array, Array]:  # noqa: F821
@@ -147,8 +150,7 @@ def _choose_by_matmul(paths: _Paths, variance_share: float) -> tuple[Cuts, Bool[
         chosen = jnp.max(jnp.where(within, cut, 0), axis=0)
         mean = jnp.take_along_axis(first, chosen[None], axis=0)[0]
         # an error that overflows would admit every cut, and so would squares that vanish
-        least = 2.0**10 * float(jnp.finfo(score.dtype).tiny)
-        vanishing = (second < least) & (weighted[:, 0] != 0).any(1)[None]
+        vanishing = (second < _least_square(score.dtype)) & (weighted[:, 0] != 0).any(1)[None]
         unknown = allowed & (vanishing | ~jnp.isfinite(rounding))
         return Cuts(chosen, mean), jnp.isfinite(best[0]) & ~unknown.any(0)
 
@@ -173,7 +175,28 @@ def blocked(rows, by_row):
     return jax.tree.map(lambda x: x.reshape(-1)[:num_rows], blocks)
 
 
-def _choose_in_log_space(paths: _Paths, t: Int[Array, ""], variance_share: float) -> Cuts:
+def _redo_in_log_space(
+    choice: Cuts, paths: _Paths, variance_share: float, needed: Bool[Array, ""]
+) -> Cuts:
+    """Overwrites the choice by that of the log-space form where `needed`.
+
+    A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
+    """
+
+    def body(carry):
+        t, choice = carry
+        cut, mean = _choose_in_log_space(paths, t, variance_share)
+        return t + 1, Cuts(choice.cut.at[t].set(cut), choice.mean.at[t].set(mean))
+
+    def unfinished(carry):
+        return needed & (carry[0] < len(choice.cut))
+
+    return lax.while_loop(unfinished, body, (0, choice))[1]
+
+
+def _choose_in_log_space(
+    paths: _Paths, t: Int[Array, ""], variance_share: float
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """The cut of one reward and the mean there, for ratios of zero and of any size."""
     log_weight = paths.log_weight
     reward = paths.reward[:, t, None]
@@ -197,7 +220,7 @@ def _choose_in_log_space(paths: _Paths, t: Int[Array, ""], variance_share: float
     tolerance = _tie_tolerance(log_score.dtype)
     chosen = latest_best(log_score, lambda best: best + tolerance)
     root = jnp.exp(log_recent_scale[chosen] / 2)
-    return Cuts(chosen, mean_recent[chosen] * root * root)
+    return chosen, mean_recent[chosen] * root * root
 
 
 def _scale_down(log_x: Float[Array, "traj cut"], exists: Bool[Array, "traj cut"]):

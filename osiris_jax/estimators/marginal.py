@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.segments import look_up, segment_sum
-from osiris_jax.estimators.headroom import where_trusted, with_headroom
+from osiris_jax.estimators.headroom import with_headroom
 
 
 class _Steps(NamedTuple):
@@ -54,7 +54,7 @@ def mis(
 def _mean_rewards(steps: _Steps, num_places: int) -> Float[Array, " time"]:
     """The mean reward of every step: by shares, or in log space where shares would vanish."""
     means, trusted = _by_shares(steps, num_places)
-    return where_trusted(trusted, means, lambda: _in_log_space(steps, num_places))
+    return _redo_in_log_space(means, steps, num_places, ~trusted)
 
 
 @_mean_rewards.defjvp
@@ -99,19 +99,45 @@ def _mean_by_place(
     return look_up(total / (jnp.maximum(count, 1) * unit), place)
 
 
+def _step_in_log_space(
+    log_share: Float[Array, " traj"], now: _Steps, num_places: int
+) -> tuple[Float[Array, " traj"], Float[Array, ""]]:
+    log_weight = log_share + now.log_ratio
+    log_total = jax.nn.logsumexp(log_weight)
+    exists = log_total > -jnp.inf
+    reward_mean = jnp.where(exists, masked.scaled_sum(log_weight, now.reward), jnp.nan)
+    peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
+    mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
+    log_share = jnp.log(mean) + peak - log_total
+    return jnp.where(exists, log_share, jnp.nan), reward_mean
+
+
+def _log_uniform(steps: _Steps) -> Float[Array, " traj"]:
+    number = steps.reward.shape[1]
+    return jnp.full(number, -jnp.log(number), steps.reward.dtype)
+
+
 def _in_log_space(steps: _Steps, num_places: int) -> Float[Array, " time"]:
     """The plain form, for shares of any size."""
+    step = partial(_step_in_log_space, num_places=num_places)
+    return lax.scan(step, _log_uniform(steps), steps)[1]
 
-    def step(log_share: Float[Array, " traj"], now: _Steps):
-        log_weight = log_share + now.log_ratio
-        log_total = jax.nn.logsumexp(log_weight)
-        exists = log_total > -jnp.inf
-        reward_mean = jnp.where(exists, masked.scaled_sum(log_weight, now.reward), jnp.nan)
-        peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
-        mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
-        log_share = jnp.log(mean) + peak - log_total
-        return jnp.where(exists, log_share, jnp.nan), reward_mean
 
-    number = steps.reward.shape[1]
-    start = jnp.full(number, -jnp.log(number), steps.reward.dtype)
-    return lax.scan(step, start, steps)[1]
+def _redo_in_log_space(
+    means: Float[Array, " time"], steps: _Steps, num_places: int, needed: Bool[Array, ""]
+) -> Float[Array, " time"]:
+    """Overwrites the means by those of the plain form, where `needed`.
+
+    A loop of zero turns where it is not: under vmap a `cond` would always pay for both.
+    """
+
+    def body(carry):
+        t, log_share, means = carry
+        now = _Steps(*(field[t] for field in steps))
+        log_share, mean = _step_in_log_space(log_share, now, num_places)
+        return t + 1, log_share, means.at[t].set(mean)
+
+    def unfinished(carry):
+        return needed & (carry[0] < len(means))
+
+    return lax.while_loop(unfinished, body, (0, _log_uniform(steps), means))[2]

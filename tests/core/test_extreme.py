@@ -104,6 +104,15 @@ def test_log_weights_of_a_million_steps(order, float_type):
     np.testing.assert_allclose(np.asarray(whole, np.longdouble), exact[:, -1], rtol=0, atol=error)
 
 
+def test_a_sum_keeps_what_rounding_lost(float_type):
+    """Half of the pairs that are added first lose a one, and the rest cancels."""
+    large = 2.0 ** (np.finfo(float_type).nmant + 1)
+    x = np.zeros((2, 64, 2), float_type)
+    x[0] = large, -large
+    x[1, :, 0] = 1
+    assert masked.total(jnp.asarray(x.ravel())) == 64
+
+
 def wild_data(seed, zeros):
     """Log-ratios up to 50 in size, ratios of zero, returns around 1e6."""
     rng = np.random.default_rng(seed)

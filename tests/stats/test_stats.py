@@ -181,3 +181,11 @@ def test_smirnov_is_asymptotic_beyond(sizes, error, float_type):
         expected = scipy_stats.ks_2samp(first, second, method="asymp")
         assert not result.exact
         np.testing.assert_allclose(result.pvalue, expected.pvalue, rtol=0, atol=error)
+
+
+def test_medians_of_segments():
+    rng = np.random.default_rng(0)
+    value, segment = rng.normal(size=40).astype("float32"), rng.integers(5, size=40)
+    expected = [np.median(value[segment == k]) for k in range(5)]
+    found = stats.segment_median(jnp.asarray(value), jnp.asarray(segment), 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

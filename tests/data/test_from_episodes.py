@@ -379,3 +379,9 @@ def test_one_bad_cell_anywhere_is_named(seed, lengths, key, value, data):
     else:
         with pytest.raises(ValueError, match=rf"^{key}: .*trajectory {trajectory}, step {step}\b"):
             oj.from_episodes(episodes)
+
+
+def test_probabilities_apart_by_rounding_have_a_ratio_of_one():
+    episode = {"states": [0], "actions": [0], "rewards": [1.0]}
+    probs = {"behavior_prob": [0.1 + 0.2], "target_prob": [0.3]}
+    assert oj.from_episodes([episode | probs]).log_ratio[0, 0] == 0

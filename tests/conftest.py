@@ -17,7 +17,11 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+UNOPTIMISED = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 HURRIES = os.environ.get("OSIRIS_JAX_TESTS") != "optimised" and "XLA_FLAGS" not in os.environ
 if not version("jaxlib").startswith("0.10."):  # XLA ends a process for words it forgot
     HURRIES = False

@@ -45,11 +45,11 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "phwis": Estimator(phwis, per_decision=False, of_weights=phwis, of_counts=counted.PHWIS),
         "incris": Estimator(incris),
         "mis": Estimator(mis, (*RATIOS, "state")),
-        "rcis": Estimator(rcis),
+        "rcis": Estimator(rcis, normalised=False),
         "dr": Estimator(dr, _CORRECTED, per_decision=True),
         "wdr": Estimator(wdr, _CORRECTED, per_decision=True),
         "dm": Estimator(dm, _FITTED, may_omit=False),
-        "stepwise": Estimator(stepwise),
+        "stepwise": Estimator(stepwise, normalised=False),
         "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
     },
 )

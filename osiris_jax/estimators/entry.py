@@ -53,7 +53,8 @@ class Estimator(Entry):
 
     Attributes:
       reads: the fields of a batch that it reads.
-      normalised: whether its weights are divided by their sum, on which its variance depends.
+      normalised: whether its weights are divided by their sum, or centred by Q-hat, on which its
+        variance depends; else twice the ratios of the first steps are twice the estimate.
       per_decision: whether each reward is weighed by the ratios up to it (True) or a trajectory by
         all of its own (False); None where weights are of another kind, or there are none.
       mean_of_terms: whether the estimate is the mean of independent terms, one a trajectory.

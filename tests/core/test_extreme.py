@@ -61,21 +61,31 @@ def long_oracle(data):
 
 
 def long_mis(data, steps):
-    """Marginalised IS by plain Python floats: shares are renormalised at each step."""
+    """Marginalised IS of three trajectories: shares are renormalised at each step."""
     padded = steps + 1
-    states, ratios, rewards = [], [], []
-    for episode in data:
-        rest = padded - len(episode["rewards"])
-        states.append(episode["states"].tolist() + [-1] * rest)
-        ratios.append(np.exp(episode["log_ratio"].astype(float)).tolist() + [1.0] * rest)
-        rewards.append(episode["rewards"].tolist() + [0.0] * rest)
-    share, value, everyone = [1 / len(data)] * len(data), 0.0, range(len(data))
-    for t in range(steps):
-        flow = [share[i] * ratios[i][t] for i in everyone]
-        value += sum(flow[i] * rewards[i][t] for i in everyone)
-        total = sum(flow)
-        arriving = [[j for j in everyone if states[j][t + 1] == states[i][t + 1]] for i in everyone]
-        share = [sum(flow[j] for j in group) / len(group) / total for group in arriving]
+    states = np.full((3, padded), -1)
+    ratios, rewards = np.ones((3, padded)), np.zeros((3, padded))
+    for row, episode in enumerate(data):
+        length = len(episode["rewards"])
+        states[row, :length] = episode["states"]
+        ratios[row, :length] = np.exp(episode["log_ratio"].astype(float))
+        rewards[row, :length] = episode["rewards"]
+    meet = [(states[i] == states[j])[1:].tolist() for i, j in ((0, 1), (0, 2), (1, 2))]
+    columns = [x[:steps].tolist() for x in (*ratios, *rewards)]
+    a, b, c, value = 1 / 3, 1 / 3, 1 / 3, 0.0
+    for ra, rb, rc, ga, gb, gc, ab, ac, bc in zip(*columns, *meet, strict=False):
+        a, b, c = a * ra, b * rb, c * rc
+        value += a * ga + b * gb + c * gc
+        total = a + b + c
+        if ab and ac:
+            a = b = c = total / 3
+        elif ab:
+            a = b = (a + b) / 2
+        elif ac:
+            a = c = (a + c) / 2
+        elif bc:
+            b = c = (b + c) / 2
+        a, b, c = a / total, b / total, c / total
     return value
 
 

@@ -1,9 +1,10 @@
 """The chain's value corrected by the trajectories, against loops over ragged lists."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from datasets import NUM_STATES, poisoned, random_data
+from datasets import NUM_STATES, load, poisoned, random_data
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import selection as slow
@@ -11,9 +12,7 @@ from oracles import selection as slow
 import osiris_jax as oj
 from osiris_jax.pipeline.selection import corrected_value
 
-
-def padded(data):
-    return poisoned(oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES, num_actions=3), 16))
+_corrected_value = jax.jit(corrected_value)
 
 
 @given(
@@ -26,7 +25,7 @@ def padded(data):
 def test_it_is_what_the_loops_say(double, seed, size, discount, zeros, shift):
     data = random_data(seed, size, zeros=zeros)
     by_state = np.random.default_rng(seed).normal(shift, size=NUM_STATES)
-    found = float(corrected_value(padded(data), jnp.asarray(by_state), discount))
+    found = float(_corrected_value(poisoned(load(data)), by_state, discount))
     expected = float(slow.corrected_value(data, by_state, discount))
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -46,12 +45,10 @@ def test_all_three_cases_of_shrinkage_occur(double):
 
 def test_right_values_are_hardly_corrected_and_wrong_ones_are(double):
     """In waiting-room, from V of the target and from a V that is 0 everywhere."""
-    import jax
-
     world = oj.make("waiting-room")
     exact = world.exact()
     batch = world.rollout(jax.random.key(0), 2000)
-    right = float(corrected_value(batch, jnp.asarray(exact.state_values("target")), 1.0))
-    wrong = float(corrected_value(batch, jnp.asarray(exact.state_values("target") + 5), 1.0))
+    right = float(_corrected_value(batch, jnp.asarray(exact.state_values("target")), 1.0))
+    wrong = float(_corrected_value(batch, jnp.asarray(exact.state_values("target") + 5), 1.0))
     assert right == pytest.approx(exact.value, abs=0.15)
     assert wrong == pytest.approx(exact.value, abs=0.5)

@@ -41,7 +41,7 @@ def test_returns_that_float32_cannot_tell_apart(method):
 def test_the_interval_of_stored_numbers_holds_that_of_the_numbers_given(seed):
     """What float64 data would give lies within, for any data that float32 rounds."""
     rng = np.random.default_rng(seed)
-    number = int(rng.integers(50, 2000))
+    number = (50, 317, 2000)[seed % 3]
     scale = 10.0 ** rng.integers(0, 7)
     reward = scale * (1 + 1e-6 * rng.random(number))
     log_ratio = rng.choice([-1.0, 1.0], number) * rng.random(number) * 1e-3

@@ -133,11 +133,8 @@ CASES = {
 }
 
 
-def kept(batch, test, level, options):
+def kept(batch, test, level, evidence, max_kept):
     """([state] the map, [traj, time] the steps kept), straight from the evidence."""
-    options = dict(options)
-    max_kept = options.pop("max_kept", None)
-    evidence = np.asarray(oj.relevance_pvalues(batch, test, **options))
     keep = evidence > level if test in oj.THRESHOLDS else (evidence <= level) & (level > 0)
     rows = np.broadcast_to(keep, (len(batch.reward), NUM_STATES))
     steps = [row[states] for row, states in zip(rows, np.asarray(batch.state), strict=True)]
@@ -161,9 +158,10 @@ def test_model_s_scores_and_choice(case, double):
     values = oj.estimate(batch, estimator, **whole, **{name: np.array(levels)})
     np.testing.assert_allclose(found.values, values, rtol=1e-12)
     bare = {k: v for k, v in options.items() if k != "max_kept"}
+    evidence = np.asarray(oj.relevance_pvalues(batch, test, **bare))
     maps, steps = [], []
     for level in levels:
-        keep, by_step = kept(batch, test, level, {**bare, "max_kept": options.get("max_kept")})
+        keep, by_step = kept(batch, test, level, evidence, options.get("max_kept"))
         maps.append(keep)
         steps.append([row[: len(e["rewards"])] for row, e in zip(by_step, DATA, strict=True)])
     scores = oracle_selection.model_scores(

@@ -123,15 +123,17 @@ def test_every_test_has_an_oracle(test):
     EVERY_CASE,
     ids=name_of,
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     ragged_data(sizes=(6,), max_steps=st.just(MAX_STEPS)),
     st.sampled_from([0, 1]),
     st.sampled_from([1.0, 0.9]),
+    st.sampled_from([1.0, 0.3]),
 )
-def test_evidence(test, options, data, ddof, discount):
+def test_evidence(test, options, data, ddof, discount, undecided):
+    options = options | {"ddof": ddof, "discount": discount, "undecided": undecided}
     with jax.enable_x64(True):
-        actual, expected = both(test, data, ddof=ddof, discount=discount, **options)
+        actual, expected = both(test, data, **options)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-9)
 
 

@@ -84,10 +84,8 @@ def own_keys(study, size):
     return keys, apart
 
 
-def expected_values(study, cell, *, swapped=False):
-    """[trial] of a cell, from `estimate` on each trial's own data and key, or the next one's."""
-    keys, apart = own_keys(study, cell.size)
-    data = study.world.rollout(keys, cell.size, probs=True)
+def options_of(cell):
+    """Of `estimate`, for what the cell says."""
     options = {"discount": 0.9}
     if cell.relevance is None:
         options |= PLAIN[cell.estimator]
@@ -96,11 +94,22 @@ def expected_values(study, cell, *, swapped=False):
         options |= TESTS[test]
         name = "threshold" if test == "effect" else "alpha"
         options[name] = chosen or getattr(cell, name)
+    return options
+
+
+def expected_values(study, cells, *, swapped=False):
+    """[cell][trial], from `estimate` on each trial's own data and key, or the next one's."""
+    (size,) = study.sizes
+    keys, apart = own_keys(study, size)
+    data = study.world.rollout(keys, size, probs=True)
 
     @jax.jit
     @jax.vmap
     def values(batch, key):
-        return oj.estimate(batch, cell.estimator.split(":")[0], key=key, **options)
+        return [
+            oj.estimate(batch, cell.estimator.split(":")[0], key=key, **options_of(cell))
+            for cell in cells
+        ]
 
     return np.asarray(values(data, jax.numpy.roll(apart, 1) if swapped else apart))
 
@@ -114,8 +123,9 @@ def values_of(study, result):
 @pytest.mark.parametrize("name", ["state", "lag"])
 def test_every_kind_of_row_is_what_estimate_says(name, by_state, by_lag, finished):
     study = {"state": by_state, "lag": by_lag}[name]
-    for cell, found in values_of(study, finished[1][name]).items():
-        expected = expected_values(study, cell)
+    by_cell = values_of(study, finished[1][name])
+    for cell, expected in zip(by_cell, expected_values(study, by_cell), strict=True):
+        found = by_cell[cell]
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4, err_msg=str(cell))
 
 
@@ -145,7 +155,7 @@ def test_what_is_random_differs_between_trials(by_lag, finished):
     """A fitted network depends on its key: each trial has the one of its own, no other's."""
     found = values_of(by_lag, finished[1]["lag"])
     cell = next(cell for cell in found if cell.estimator == NETWORK)
-    other = expected_values(by_lag, cell, swapped=True)
+    (other,) = expected_values(by_lag, [cell], swapped=True)
     assert not np.isclose(found[cell], other, rtol=4e-3, atol=4e-4).any()
 
 

@@ -1,5 +1,6 @@
 """Summaries of trials by hand: what is undefined, uncertain or equal."""
 
+import functools
 import json
 import math
 
@@ -13,10 +14,14 @@ from osiris_jax.core.faces import to_json
 from osiris_jax.study import summary
 
 
+@functools.cache
+def study_of(trials):
+    return oj.Study(world=small_world(), trials=trials, sizes=(5,), estimators=("wis",))
+
+
 def rows_of(values, truth, standard_error=0.0):
     """The summary of one cell's values, given in parts."""
-    trials = sum(map(len, values))
-    one = oj.Study(world=small_world(), trials=trials, sizes=(5,), estimators=("wis",))
+    one = study_of(sum(map(len, values)))
     parts = [np.reshape(part, (-1, 1)) for part in values]
     moments = summary.cell_moments(lambda: parts, truth)
     return summary.rows_of(one, moments, summary.Truth(truth, standard_error, 0))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from . import commands, complaints, faces, values
-from .plainly import write
+from .plainly import differences, read, write
 
 FOLDER = Path(__file__).parent
 SECTIONS = {
@@ -33,6 +33,16 @@ def path_of(section, folder=FOLDER):
     return Path(folder) / f"{section}.json"
 
 
+def settled(facts, before):
+    """The facts, each as it was taken before where it differs by rounding alone."""
+    return {
+        call: before[call]
+        if call in before and not differences({call: before[call]}, {call: fact})
+        else fact
+        for call, fact in facts.items()
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
@@ -42,7 +52,8 @@ def main():
     options = parser.parse_args()
     for section in options.sections or SECTIONS:
         facts = SECTIONS[section]()
-        write(facts, path_of(section, options.folder))
+        path = path_of(section, options.folder)
+        write(settled(facts, read(path)) if path.exists() else facts, path)
         print(f"{section}: {len(facts)} facts")
 
 

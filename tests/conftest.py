@@ -40,9 +40,9 @@ CHECKED += ("models.descent",)
 CHECKED += ("inference.welch", "inference.forms", "inference.resampling", "paper")
 install_import_hook([f"osiris_jax.{name}" for name in CHECKED], "beartype.beartype")
 
-if HURRIES:
-    from osiris_jax.core import compiled
+from osiris_jax.core import compiled  # noqa: E402
 
+if HURRIES:
     jax.devices()  # reads the flags, which are not for the processes that tests start
     os.environ.pop("XLA_FLAGS", None)
     compiled.HURRY |= UNOPTIMISED
@@ -104,6 +104,12 @@ def float_type(request):
     """Runs the test once in each float type."""
     with jax.enable_x64(request.param == "float64"):
         yield request.param
+
+
+@pytest.fixture
+def all_kept(monkeypatch):
+    """Releases no program while a test counts them."""
+    monkeypatch.setattr(compiled, "MOST_PROGRAMS", math.inf)
 
 
 @pytest.fixture

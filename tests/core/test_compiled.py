@@ -14,7 +14,7 @@ def total(x, *, power=1):
 
 
 @pytest.fixture
-def kernel(monkeypatch):
+def kernel(monkeypatch, all_kept):
     """A kernel where XLA can hurry, whatever flags these tests run with."""
     monkeypatch.setattr(module, "_can_hurry", lambda: True)
     return compiled(total, static_argnames="power", quick=True)

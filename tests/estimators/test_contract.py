@@ -98,7 +98,7 @@ def test_compiled_is_eager(double):
 
 
 @every(VARIANTS)
-def test_one_trace_per_shape_and_the_float_type_is_kept(label):
+def test_one_trace_per_shape_and_the_float_type_is_kept(label, all_kept):
     name, options = VARIANTS[label]
     assert oj.estimate(make(0), name, **options).dtype == "float32"
     traces = MODULE.values_of._cache_size()

@@ -120,7 +120,7 @@ def test_a_network_that_diverges_gives_no_number():
     assert np.isfinite(oj.estimate(BATCH, "wis", **TINY))
 
 
-def test_one_trace_for_all_numbers():
+def test_one_trace_for_all_numbers(all_kept):
     """Grids of one shape, limits, thresholds, clips, keys and rates are all traced."""
     calls = (
         ("osirwis", {"alpha": [0.1, 0.2], "max_kept": 1, "clip": 2.0}),

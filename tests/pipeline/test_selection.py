@@ -267,7 +267,7 @@ def test_jit_and_vmap_are_a_loop(method, double):
     np.testing.assert_array_equal(together[1], together[-1])
 
 
-def test_one_trace_for_all_numbers(double):
+def test_one_trace_for_all_numbers(double, all_kept):
     batch = load(DATA)
     common = {"levels": LEVELS, "weighting": "none", "resamples": 6}
     traces = set()

@@ -70,7 +70,7 @@ def test_vmap_of_evidence_is_a_loop(test, double):
 
 
 @every_test
-def test_one_trace_for_all_levels(test):
+def test_one_trace_for_all_levels(test, all_kept):
     at_level(test, 0.1, make(0))
     evidence(test, make(0))
     traces = MODULE.values_of._cache_size(), MODULE._pvalues._cache_size()

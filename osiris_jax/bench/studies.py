@@ -16,9 +16,8 @@ from osiris_jax.bench.kernels import ALPHAS, GRIDWORLD, NUMPY
 from osiris_jax.bench.roofline import STUDIED, bytes_of
 from osiris_jax.core.machine import cores
 from osiris_jax.core.options import default
-from osiris_jax.study.engine import Engine
 from osiris_jax.study.plan import ON_POLICY, Study
-from osiris_jax.study.run import compute
+from osiris_jax.study.run import compute, engine_of
 from osiris_jax.study.source import keys_of
 
 PIPELINE = ("is", "wis", "phwis", "incris", "mis", "osiris", "osirwis")
@@ -62,7 +61,7 @@ def study_case(group: str, name: str, study: Study, *, compared: int = 0, **give
 
     def make() -> Work:
         beside = _beside_study(study, compared) if compared else None
-        return Work(lambda: compute(study, Engine(study)), beside, partial(_study_bytes, study))
+        return Work(lambda: compute(study, engine_of(study)), beside, partial(_study_bytes, study))
 
     shape = {"trials": study.trials, "trajectories": study.sizes[0]}
     if study.world.name == GRIDWORLD:
@@ -86,13 +85,13 @@ def _beside_study(study: Study, compared: int) -> Rival:
     few = dataclasses.replace(study, dtype="float64", trials=compared)
     numbers = np.arange(compared, dtype=np.uint32)
     with jax.enable_x64(True):
-        engine = Engine(few)
+        engine = engine_of(few)
         batches = few.world.rollout(keys_of(few.seed, numbers), few.sizes[0])
     logs = [data.as_numpy(jax.tree.map(lambda x, k=k: x[k], batches)) for k in range(compared)]
     return Rival(
         f"{NUMPY}, {compared} data sets given",
         lambda: np.stack([rivals.pipeline(log, study.estimators, study.levels) for log in logs]),
-        lambda: engine.values(numbers),
+        lambda: engine.begin(numbers)(),
         part=compared / study.trials,
     )
 

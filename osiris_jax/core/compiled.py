@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 import jax
 from jax.core import Tracer
 
+from osiris_jax.core import platforms
+
 MOST_PROGRAMS = 96
 FEW_NUMBERS = 2**20
 LEVEL = "xla_backend_optimization_level"
@@ -39,7 +41,8 @@ def watched(registry: Registry) -> Registry:
 
 
 def _registered() -> tuple:
-    return tuple(entry for registry in _REGISTRIES for entry in registry.items())
+    entries = (entry for registry in _REGISTRIES for entry in registry.items())
+    return (platforms.ASSUMED, *entries)
 
 
 class Compiled:
@@ -63,6 +66,10 @@ class Compiled:
         if self._cache_size() > before and programs() > MOST_PROGRAMS:
             release_all()
         return value
+
+    def lower(self, *arguments: Any, **keywords: Any) -> Any:
+        """What `jax.jit` calls so; also for devices that are not there."""
+        return self._jitted.lower(*arguments, _registered=_registered(), **keywords)
 
     def _cache_size(self) -> int:
         return self._jitted._cache_size() + self._hurried._cache_size()

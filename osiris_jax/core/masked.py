@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Shaped
+
+from osiris_jax.core.platforms import scan
+from osiris_jax.core.segments import look_up, segment_max, segment_sum
 
 PAIRWISE_LIMIT, LONG = 128, 4096
 
@@ -125,7 +127,7 @@ def running_sum(
         return carry, carry[0] + carry[1]
 
     zero = jnp.zeros(x.shape[:-1], x.dtype)
-    _, sums = lax.scan(step, (zero, zero), jnp.moveaxis(x, -1, 0), reverse=reverse)
+    _, sums = scan(step, (zero, zero), jnp.moveaxis(x, -1, 0), reverse=reverse)
     return jnp.moveaxis(sums, 0, -1)
 
 
@@ -247,14 +249,15 @@ def segment_weighted_mean(
     num_segments: int,
 ) -> Float[Array, " segment"]:
     """`weighted_mean` within each segment; NaN where a segment is empty or weighs nothing."""
-    weight = jnp.exp(log_weight - segment_peak(log_weight, segment, num_segments)[segment])
-    weighted = jax.ops.segment_sum(weight * value, segment, num_segments)
-    return weighted / jax.ops.segment_sum(weight, segment, num_segments)
+    peak = segment_peak(log_weight, segment, num_segments)
+    weight = jnp.exp(log_weight - look_up(peak, segment))
+    weighted = segment_sum(weight * value, segment, num_segments)
+    return weighted / segment_sum(weight, segment, num_segments)
 
 
 def segment_peak(
     log_weight: Float[Array, " traj"], segment: Int[Array, " traj"], num_segments: int
 ) -> Float[Array, " segment"]:
     """The largest log-weight of each segment, 0 where it is empty or weighs nothing."""
-    peak = lax.stop_gradient(jax.ops.segment_max(log_weight, segment, num_segments))
+    peak = lax.stop_gradient(segment_max(log_weight, segment, num_segments))
     return jnp.where(jnp.isfinite(peak), peak, 0)

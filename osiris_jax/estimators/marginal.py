@@ -12,8 +12,11 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.platforms import by_platform, scan
 from osiris_jax.core.segments import look_up, segment_sum
 from osiris_jax.estimators.headroom import with_headroom
+
+MOST_COMPARED = 256
 
 
 class _Steps(NamedTuple):
@@ -22,6 +25,11 @@ class _Steps(NamedTuple):
     log_ratio: Float[Array, "time traj"]
     reward: Float[Array, "time traj"]
     next_place: Int[Array, "time traj"]
+
+    def number(self, num_places: int) -> Float[Array, "time traj"]:
+        """How many arrive in the same place."""
+        ones = jnp.ones_like(self.reward)
+        return jax.vmap(partial(_sums_by_place, num_places=num_places))(ones, self.next_place)
 
 
 @with_headroom
@@ -69,17 +77,20 @@ def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], B
     0, and where the share was 0; it is the share's doing if the ratio is not small.
     """
     dtype = steps.reward.dtype
-    least, small = 1e-280 if dtype == jnp.float64 else 1e-30, 1e-6
+    small, least = 1e-6, jnp.asarray(1e-30, dtype)
+    if dtype == jnp.float64:  # whose exponents are those of float32 on a TPU
+        least = by_platform(default=lambda: jnp.asarray(1e-280, dtype), tpu=lambda: least)
     ratio = jnp.exp(steps.log_ratio)
 
     def step(share, inputs):
-        ratio, next_place = inputs
+        ratio, next_place, number = inputs
         weight = share * ratio
-        return _mean_by_place(weight, next_place, num_places, jnp.sum(weight)), weight
+        together = _sums_by_place(weight, next_place, num_places)
+        return together / (number * jnp.sum(weight)), weight
 
     number = steps.reward.shape[1]
     start = jnp.full(number, 1 / number, dtype)
-    _, weight = lax.scan(step, start, (ratio, steps.next_place))
+    _, weight = scan(step, start, (ratio, steps.next_place, steps.number(num_places)))
     total = jnp.sum(weight, axis=1)
     ends = (weight == 0) & ((ratio > small) | (steps.log_ratio == -jnp.inf))
     trusted = jnp.all(ends | (weight > least * jnp.maximum(total, 1)[:, None]))
@@ -87,16 +98,19 @@ def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], B
     return mean, trusted & jnp.isfinite(total).all()
 
 
-def _mean_by_place(
-    weight: Float[Array, " traj"],
-    place: Int[Array, " traj"],
-    num_places: int,
-    unit: Float[Array, ""] | int = 1,
+def _sums_by_place(
+    weight: Float[Array, " traj"], place: Int[Array, " traj"], num_places: int
 ) -> Float[Array, " traj"]:
-    """For each trajectory, the mean weight of all that are in the same place, over the unit."""
-    weight_and_count = jnp.stack([weight, jnp.ones_like(weight)], -1)
-    total, count = segment_sum(weight_and_count, place, num_places).T
-    return look_up(total / (jnp.maximum(count, 1) * unit), place)
+    """For each trajectory, the weight of all that are in the same place."""
+
+    def summed(weight: Array, place: Array) -> Array:
+        return look_up(segment_sum(weight, place, num_places), place)
+
+    def compared(weight: Array, place: Array) -> Array:
+        return jnp.where(place[:, None] == place[None], weight[None], 0).sum(1)
+
+    quickly = compared if len(place) <= MOST_COMPARED else summed
+    return by_platform(weight, place, default=summed, tpu=quickly, gpu=quickly)
 
 
 def _step_in_log_space(
@@ -106,9 +120,10 @@ def _step_in_log_space(
     log_total = jax.nn.logsumexp(log_weight)
     exists = log_total > -jnp.inf
     reward_mean = jnp.where(exists, masked.scaled_sum(log_weight, now.reward), jnp.nan)
-    peak = masked.segment_peak(log_weight, now.next_place, num_places)[now.next_place]
-    mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
-    log_share = jnp.log(mean) + peak - log_total
+    peak = look_up(masked.segment_peak(log_weight, now.next_place, num_places), now.next_place)
+    together = _sums_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
+    number = _sums_by_place(jnp.ones_like(log_weight), now.next_place, num_places)
+    log_share = jnp.log(together / number) + peak - log_total
     return jnp.where(exists, log_share, jnp.nan), reward_mean
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
+from jax.sharding import Mesh
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.compiled import compiled
+from osiris_jax.core.platforms import everywhere, mesh_of, over_devices
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
 from osiris_jax.inference.exact import terms_of
 from osiris_jax.inference.forms import (
@@ -36,9 +39,12 @@ Progress = Callable[[str, int, int], None]
 
 
 class Resampler:
-    """The estimates of one data set and of its resamples."""
+    """The estimates of one data set and of its resamples, these on all devices of this process."""
 
     def __init__(self, batch: TrajectoryBatch, specs: dict[str, Spec], memory: int = MEMORY):
+        devices = jax.local_devices()
+        self.mesh = mesh_of(devices) if len(devices) > 1 else None
+        self.num_devices = len(devices)
         self.batch, self.specs, self.memory = batch, specs, memory
         itemsize = batch.dtype.itemsize
         fits = 2 * len(batch.reward) * batch.num_states * itemsize <= memory
@@ -63,13 +69,14 @@ class Resampler:
         number = len(self.batch.reward)
         groups = num_groups(number) if leave_out else 0
         parts, trusted = [], True
+        common = everywhere(self.mesh, (self.batch, self.prepared, self.specs))
         for numbers in self._pieces(resamples + groups):
             counts = _counts(
                 key, numbers, np.uint32(resamples), number=number, dtype=self.batch.dtype
             )
-            values, holds = _values_of_counts(self.batch, self.prepared, self.specs, counts)
+            values, holds = _values_of_counts(common, counts, mesh=self.mesh)
             parts.append(values)
-            trusted = trusted and bool(holds)
+            trusted = trusted and bool(np.all(holds))
             if progress is not None and resamples:
                 progress("resamples", min(int(numbers[-1]) + 1, resamples), resamples)
         values = _joined(parts, resamples + groups) if parts else {}
@@ -86,7 +93,8 @@ class Resampler:
         return resampled, left_out
 
     def _pieces(self, number: int) -> Iterator[np.ndarray]:
-        return pieces(number, self.bytes_of_one, self.memory) if number else iter(())
+        room = self.bytes_of_one, self.memory, self.num_devices
+        return pieces(number, *room) if number else iter(())
 
     def _drawn(self, key: Array, resamples: int) -> Iterator[Array]:
         for numbers in self._pieces(resamples):
@@ -98,9 +106,14 @@ class Resampler:
                 yield rows[numbers[numbers < len(rows)]]
 
     def _gathered(
-        self, specs: dict[str, Spec], rows: Iterable[Any], number: int
+        self, specs: dict[str, Spec], chosen: Iterable[Any], number: int
     ) -> dict[str, np.ndarray]:
-        parts = [_values_of_gathered(self.batch, specs, some) for some in rows]
+        common, parts = everywhere(self.mesh, (self.batch, specs)), []
+        for some in chosen:
+            short = -len(some) % self.num_devices
+            rows = np.resize(some, (len(some) + short, *some.shape[1:])) if short else some
+            values = _values_of_gathered(common, rows, mesh=self.mesh)
+            parts.append({label: x[: len(some)] for label, x in values.items()})
         return _joined(parts, number) if parts else dict.fromkeys(specs, np.zeros(0))
 
     def samples(
@@ -139,9 +152,23 @@ def _joined(parts: list[dict[str, Array]], number: int) -> dict[str, np.ndarray]
 
 
 _prepare = compiled(prepare, static_argnames="sizes", quick=True)
-_values_of_counts = compiled(values_of_counts, quick=True)
-_values_of_gathered = compiled(values_of_gathered, quick=True)
 _terms = compiled(terms_of_parts, quick=True)
+
+
+@compiled(static_argnames="mesh", quick=True)
+def _values_of_counts(common: Any, counts: Array, *, mesh: Mesh | None) -> Any:
+    """`values_of_counts`, and for each device whether it holds."""
+
+    def of_device(*given: Any) -> Any:
+        values, holds = values_of_counts(*given)
+        return values, holds[None]
+
+    return over_devices(of_device, mesh, common, counts)
+
+
+@compiled(static_argnames="mesh", quick=True)
+def _values_of_gathered(common: Any, rows: Array, *, mesh: Mesh | None) -> dict[str, Array]:
+    return over_devices(values_of_gathered, mesh, common, rows)
 
 
 @compiled(static_argnames="number")

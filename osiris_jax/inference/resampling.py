@@ -78,9 +78,15 @@ def counts_of(
     return counts.reshape(len(rows), number).astype(dtype)
 
 
-def pieces(resamples: int, bytes_of_one: int, memory: int) -> Iterator[np.ndarray]:
-    """Numbers of resamples in pieces of one length that fit the memory, the last one padded."""
+def pieces(
+    resamples: int, bytes_of_one: int, memory: int, devices: int = 1
+) -> Iterator[np.ndarray]:
+    """Numbers of resamples in pieces of one length that fit the memory, the last one padded.
+
+    The length can be divided by the number of devices.
+    """
     most = int(np.clip(memory // max(bytes_of_one, 1), 1, resamples))
     step = -(-resamples // -(-resamples // most))
+    step += -step % devices
     for start in range(0, resamples, step):
         yield np.arange(start, start + step, dtype=np.uint32)

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.segments import look_up, segment_sum
 
 PURPOSE = "the data's Markov chain"
 BLOCK = 512
@@ -146,9 +147,8 @@ def _ratios_and_shares(
     real, num_places = used.ravel(), batch.num_states + 1
     log_ratio = masked.fill(used, batch.require("log_ratio", PURPOSE), -jnp.inf).ravel()
     peak = masked.segment_peak(log_ratio, state, num_places)
-    relative = jnp.exp(log_ratio - peak[state])
+    relative = jnp.exp(log_ratio - look_up(peak, state))
     ones = jnp.where(real, jnp.ones_like(relative), 0)
-    sums = jax.ops.segment_sum(jnp.stack([ones, relative], -1), state, num_places)
-    count, total = sums[state].T
+    count, total = (look_up(segment_sum(x, state, num_places), state) for x in (ones, relative))
     ratio = jnp.where(total > 0, relative * count / jnp.where(total > 0, total, 1), 0)
     return ratio, jnp.where(real, 1 / jnp.maximum(count, 1), 0)

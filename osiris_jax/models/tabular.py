@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int
+from jax.custom_batching import custom_vmap
+from jaxtyping import Bool, Float, Int, Shaped
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
+from osiris_jax.core.platforms import by_platform
+from osiris_jax.core.segments import segment_sum
 
 PURPOSE = "Q-hat by state"
 BLOCK = 512
+MOST_CELLS = 2**18  # counts of a TPU
+AT_ONCE = {4: 16, 8: 1}  # for how many data sets it has them, by the size of a float
 
 
 class StepValues(NamedTuple):
@@ -62,15 +69,62 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     state, action = masked.fill(batch.mask, state), masked.fill(batch.mask, action)
     probs = jnp.where(batch.mask[..., None], probs, 0)
     pair = state * batch.num_actions + action
-    pair = jnp.where(batch.mask, pair, batch.num_states * batch.num_actions).ravel()
+    pair = jnp.where(batch.mask, pair, batch.num_states * batch.num_actions)
 
-    model_of, learns = cross_fitting(len(state), folds)
-    counts = jnp.repeat(learns.T.astype(batch.dtype), state.shape[1], axis=0)
-    visits, followed, reward = _sums_by_pair(batch, pair, counts)
-    after = _dense if _fits_dense(batch) else _linked
-    sum_after = after(pair, successor.ravel(), counts, visits.shape)
-    policy = _mean_policy(batch, state, probs)[None]
+    visited = _Visited(
+        batch.mask, masked.fill(batch.mask, batch.reward), state, action, pair, successor, probs
+    )
     discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
+    sizes = {"num_states": batch.num_states, "num_actions": batch.num_actions, "folds": folds}
+    usual = partial(_step_values, after=_dense if _fits_dense(batch) else _linked, **sizes)
+    dense = partial(_step_values, after=_dense, **sizes)
+    at_once = AT_ONCE[batch.dtype.itemsize]
+    on_tpu = _few_at_a_time(dense, at_once) if _num_cells(batch) <= MOST_CELLS else usual
+    return by_platform(visited, discount, smoothing, default=usual, tpu=on_tpu)
+
+
+def _num_cells(batch: TrajectoryBatch) -> int:
+    """How many (s, a, s') there are."""
+    return batch.num_states**2 * batch.num_actions
+
+
+def _fits_dense(batch: TrajectoryBatch) -> bool:
+    """Whether their counts take no more room than the data."""
+    return _num_cells(batch) <= batch.mask.size
+
+
+class _Visited(NamedTuple):
+    """Visits to states, with 0 and beyond the last pair or state in the padding."""
+
+    mask: Bool[Array, "traj time"]
+    reward: Float[Array, "traj time"]
+    state: Int[Array, "traj time"]
+    action: Int[Array, "traj time"]
+    pair: Int[Array, "traj time"]
+    successor: Int[Array, "traj time"]
+    probs: Float[Array, "traj time action"]
+
+
+def _step_values(
+    visited: _Visited,
+    discount: Float[Array, ""],
+    smoothing: Float[Array, ""],
+    *,
+    after: Callable[..., Callable[[Array], Array]],
+    num_states: int,
+    num_actions: int,
+    folds: int,
+) -> StepValues:
+    """`tabular` of what was visited, successors summed by `after`."""
+    mask = visited.mask
+    model_of, learns = cross_fitting(len(mask), folds)
+    by_pair = partial(_sums_by_pair, visited.pair, learns, (num_states, num_actions))
+    followed = jnp.broadcast_to(masked.followed(mask)[None], mask.shape)
+    visits, followed, reward = (
+        by_pair(x.astype(visited.reward.dtype)) for x in (mask, followed, visited.reward)
+    )
+    sum_after = after(visited.pair, visited.successor, learns, visits.shape)
+    policy = _mean_policy(visited, num_states)[None]
     reward = _shrink(reward, visits, smoothing)
 
     def step_back(following: Float[Array, "model state"], inputs):
@@ -82,11 +136,29 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)
         return value, (q, (probs * logged).sum(-1))
 
-    by_time = [jnp.moveaxis(x, 1, 0) for x in (state, action, probs)]
-    end = jnp.zeros(visits.shape[:2], batch.dtype)
-    inputs = (masked.alive(batch.mask), *by_time)
-    _, (q, v) = lax.scan(step_back, end, inputs, reverse=True)
-    return StepValues(masked.fill(batch.mask, q.T), masked.fill(batch.mask, v.T))
+    by_time = [jnp.moveaxis(x, 1, 0) for x in (visited.state, visited.action, visited.probs)]
+    end = jnp.zeros(visits.shape[:2], visits.dtype)
+    _, (q, v) = lax.scan(step_back, end, (masked.alive(mask), *by_time), reverse=True)
+    return StepValues(masked.fill(mask, q.T), masked.fill(mask, v.T))
+
+
+def _few_at_a_time(function: Callable[..., Any], at_once: int) -> Callable[..., Any]:
+    """The function, which takes much memory, of some data sets after others under `vmap`."""
+    few = custom_vmap(function)
+
+    @few.def_vmap
+    def of_many(number: int, batched: Any, *operands: Any):
+        every = jax.tree.map(
+            lambda x, is_batched: (
+                x if is_batched else jnp.broadcast_to(x[None], (number, *x.shape))
+            ),
+            operands,
+            tuple(batched),
+        )
+        values = lax.map(lambda one: function(*one), every, batch_size=min(number, at_once))
+        return values, jax.tree.map(lambda _: True, values)
+
+    return few
 
 
 def cross_fitting(
@@ -145,52 +217,68 @@ def at_steps(
     return StepValues(masked.fill(batch.mask, q), v.sum(-1))
 
 
+def _by_fold(x: Shaped[Array, "traj time"], folds: int, value: int) -> Shaped[Array, "fold visit"]:
+    """The visits of each fold, i mod folds; the value where one has fewer trajectories."""
+    padded = jnp.pad(x, ((0, -len(x) % folds), (0, 0)), constant_values=value)
+    return jnp.swapaxes(padded.reshape(-1, folds, x.shape[1]), 0, 1).reshape(folds, -1)
+
+
+def _learnt(by_fold: Float[Array, "fold cell"]) -> Float[Array, "model cell"]:
+    """What each model learns, from sums of the folds: those of the others, or all of one."""
+    folds = len(by_fold)
+    if folds == 1:
+        return by_fold
+    others = (~jnp.eye(folds, dtype=bool)).astype(by_fold.dtype)
+    return jnp.tensordot(others, by_fold, 1, precision=lax.Precision.HIGHEST)
+
+
 def _sums_by_pair(
-    batch: TrajectoryBatch, pair: Int[Array, " visit"], counts: Float[Array, "visit model"]
-) -> Float[Array, "3 model state action"]:
-    """Of the visits to every (s, a) their number, those whose successor is known, the rewards."""
-    followed = jnp.broadcast_to(masked.followed(batch.mask)[None], batch.mask.shape)
-    reward = masked.fill(batch.mask, batch.reward)
-    columns = jnp.stack([batch.mask, followed, reward], -1).astype(batch.dtype)
-    by_visit = counts[:, :, None] * columns.reshape(-1, 1, 3)
-    sums = jax.ops.segment_sum(by_visit, pair, batch.num_states * batch.num_actions)
-    return jnp.transpose(sums, (2, 1, 0)).reshape(3, -1, batch.num_states, batch.num_actions)
-
-
-def _fits_dense(batch: TrajectoryBatch) -> bool:
-    """Whether the counts of (s, a, s') take no more room than the data."""
-    return batch.num_states**2 * batch.num_actions <= batch.mask.size
+    pair: Int[Array, "traj time"],
+    learns: Bool[Array, "model traj"],
+    shape: tuple[int, int],
+    value: Float[Array, "traj time"],
+) -> Float[Array, "model state action"]:
+    """The sum of a value over the visits to every (s, a) from which a model learns."""
+    folds, num_pairs = len(learns), math.prod(shape)
+    of_folds = jax.vmap(partial(segment_sum, num_segments=num_pairs))(
+        _by_fold(value, folds, 0), _by_fold(pair, folds, num_pairs)
+    )
+    return _learnt(of_folds).reshape(folds, *shape)
 
 
 def _dense(
-    pair: Int[Array, " visit"],
-    successor: Int[Array, " visit"],
-    counts: Float[Array, "visit model"],
+    pair: Int[Array, "traj time"],
+    successor: Int[Array, "traj time"],
+    learns: Bool[Array, "model traj"],
     shape: tuple[int, int, int],
 ) -> Callable[[Array], Array]:
     """The sum over successors, as a product with the matrix of counts."""
-    num_states = shape[1]
-    num_cells = num_states * shape[1] * shape[2]
+    folds, num_states, _ = shape
+    num_cells = num_states * num_states * shape[2]
     cell = jnp.where(successor < num_states, pair * num_states + successor, num_cells)
-    by_cell = jax.ops.segment_sum(counts, jnp.minimum(cell, num_cells), num_cells)
-    matrix = by_cell.T.reshape(shape[0], -1, num_states)
+    cell = _by_fold(jnp.minimum(cell, num_cells), folds, num_cells)
+    ones = jnp.ones(cell.shape, jnp.result_type(float))
+    counts = jax.vmap(partial(segment_sum, num_segments=num_cells))(ones, cell)
+    matrix = _learnt(counts).reshape(folds, -1, num_states)
 
     def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
-        total = jnp.einsum("mps,ms->mp", matrix, following, precision=lax.Precision.HIGHEST)
+        weights = matrix.astype(following.dtype)
+        total = jnp.einsum("mps,ms->mp", weights, following, precision=lax.Precision.HIGHEST)
         return total.reshape(shape)
 
     return sum_after
 
 
 def _linked(
-    pair: Int[Array, " visit"],
-    successor: Int[Array, " visit"],
-    counts: Float[Array, "visit model"],
+    pair: Int[Array, "traj time"],
+    successor: Int[Array, "traj time"],
+    learns: Bool[Array, "model traj"],
     shape: tuple[int, int, int],
 ) -> Callable[[Array], Array]:
     """The sum over successors, from the observed transitions, equal ones counted together."""
     num_pairs = shape[1] * shape[2]
-    links = masked.group_pairs(pair, successor, num_pairs, block=BLOCK)
+    links = masked.group_pairs(pair.ravel(), successor.ravel(), num_pairs, block=BLOCK)
+    counts = jnp.repeat(learns.T, pair.shape[1], axis=0).astype(jnp.result_type(float))
     weight = jax.ops.segment_sum(counts, links.of_item, len(links.first))
 
     def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
@@ -199,7 +287,7 @@ def _linked(
         def add_block(number: Int[Array, ""] | int, total: Array) -> Array:
             place, after, share = (
                 lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK)
-                for x in (links.first, links.second, weight)
+                for x in (links.first, links.second, weight.astype(following.dtype))
             )
             return total.at[place].add(share * values[after], mode="drop")
 
@@ -210,14 +298,13 @@ def _linked(
     return sum_after
 
 
-def _mean_policy(
-    batch: TrajectoryBatch, state: Int[Array, "traj time"], probs: Float[Array, "traj time action"]
-) -> Float[Array, "state action"]:
+def _mean_policy(visited: _Visited, num_states: int) -> Float[Array, "state action"]:
     """The mean of the target's probabilities over the visits to a state, 0 where there are none."""
-    place = jnp.where(batch.mask, state, batch.num_states).ravel()
-    count = jax.ops.segment_sum(jnp.ones_like(place), place, batch.num_states)
-    total = jax.ops.segment_sum(probs.reshape(len(place), -1), place, batch.num_states)
-    return total / jnp.maximum(count, 1)[:, None]
+    place = jnp.where(visited.mask, visited.state, num_states).ravel()
+    count = segment_sum(visited.mask.ravel().astype(visited.probs.dtype), place, num_states)
+    by_action = jnp.moveaxis(visited.probs, -1, 0).reshape(visited.probs.shape[-1], -1)
+    total = jax.vmap(partial(segment_sum, num_segments=num_states), (0, None))(by_action, place)
+    return (total / jnp.maximum(count, 1)[None]).T
 
 
 def _shrink(total: Array, count: Array, smoothing: Array) -> Float[Array, "model state action"]:

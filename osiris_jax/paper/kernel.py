@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.platforms import over_devices
 from osiris_jax.estimators import parse_name
 from osiris_jax.paper.network import nn_q_published
 from osiris_jax.paper.numbers import BY_RETURN, Column
@@ -30,14 +32,21 @@ from osiris_jax.study.source import DataSets, method_key
 _PUBLISHED_FORMS = {"incris": incris_published, "mis": mis_published}
 
 
-@partial(jax.jit, static_argnames=("forms",))
-def values_of(data: DataSets, oracle: Any, forms: tuple[Form, ...]) -> Float[Array, "trial form"]:
+@partial(jax.jit, static_argnames=("forms", "mesh"))
+def values_of(
+    data: DataSets, oracle: Any, forms: tuple[Form, ...], mesh: Mesh | None = None
+) -> Float[Array, "trial form"]:
     """The estimates of all forms from every data set.
 
     Args:
       oracle: [state] the world's own map, or None.
+      mesh: the devices over which data sets are divided, where there are several.
     """
-    return jax.vmap(partial(_of_data_set, oracle, forms))(*data)
+
+    def of_data_sets(oracle: Any, data: DataSets) -> Array:
+        return jax.vmap(partial(_of_data_set, oracle, forms))(*data)
+
+    return over_devices(of_data_sets, mesh, (oracle,), data)
 
 
 def _of_data_set(

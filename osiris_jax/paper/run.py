@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from osiris_jax.core.platforms import mesh_of
 from osiris_jax.estimators.incremental import ROW_BLOCK
 from osiris_jax.paper.draws import Draws
 from osiris_jax.paper.kernel import values_of
 from osiris_jax.paper.numbers import TABLES, Column
 from osiris_jax.paper.protocol import INDEPENDENT, Form, Protocol
-from osiris_jax.study.chunks import Progress
-from osiris_jax.study.engine import ARRAYS, ARRAYS_PER_LEVEL
+from osiris_jax.study.chunks import Progress, most_trials
+from osiris_jax.study.engine import ARRAYS_PER_LEVEL
+from osiris_jax.study.kernel import ARRAYS
 from osiris_jax.study.plan import Cell, Study, to_toml
 from osiris_jax.study.run import compute
 from osiris_jax.study.summary import Truth, cell_moments, rows_of, truth_of
@@ -101,20 +103,24 @@ class Reproduction:
             observations=any(form.column.relevance == "nn-q" for form in self.forms),
         )
 
-    def bytes_per_trial(self) -> int:
-        """A rough upper guess of the memory that one trial takes while it is computed."""
+    def most_trials(self, memory: int | None) -> int:
+        """In a chunk, by a rough upper guess of what one trial takes while it is computed."""
         arrays = ARRAYS + ARRAYS_PER_LEVEL * len(self.forms)
         rows = self.size * arrays + ROW_BLOCK * ARRAYS_PER_LEVEL
-        return rows * self.draws.steps * np.dtype(self.dtype).itemsize
+        return most_trials(rows * self.draws.steps * np.dtype(self.dtype).itemsize, memory)
 
     def keeps_values(self, trials: int) -> bool:
         """Never: the data of all trials are padded to one length, and may share a pool."""
         return False
 
-    def values(self, trials: np.ndarray) -> np.ndarray:
-        """[trial, form] in float64."""
-        oracle = getattr(self.world, "oracle", None)
-        return np.asarray(values_of(self.draws.of(trials), oracle, self.forms), np.float64)
+    def begin(self, trials: np.ndarray) -> Callable[[], np.ndarray]:
+        """Begins to compute, on all devices; what it returns waits for [trial, form] in float64."""
+        devices = jax.local_devices()
+        mesh = mesh_of(devices) if len(devices) > 1 else None
+        oracle, number = getattr(self.world, "oracle", None), len(trials)
+        padded = np.pad(trials, (0, -number % len(devices)), mode="edge")
+        values = values_of(self.draws.of(padded), oracle, self.forms, mesh)
+        return lambda: np.asarray(values, np.float64)[:number]
 
 
 class Result(NamedTuple):

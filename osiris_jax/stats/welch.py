@@ -6,10 +6,11 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jax.scipy.special import erfc, gammaln
 from jaxtyping import Float
 
+from osiris_jax.core.platforms import scan
 from osiris_jax.stats.moments import Moments, from_segment_origin, segment_moments
 
 
@@ -86,7 +87,7 @@ def _tail(square: Array, df: Array, expansion_from: float, num_terms: int) -> Ar
         return (coefficient, total + coefficient / (a + order)), None
 
     start = first, jnp.where(few, first / a, many)
-    (_, total), _ = lax.scan(add, start, jnp.arange(1, num_terms, dtype=x.dtype))
+    (_, total), _ = scan(add, start, jnp.arange(1, num_terms, dtype=x.dtype))
     return jnp.where(few & centre, 1 - total, total)
 
 

@@ -11,13 +11,22 @@ import numpy as np
 from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.memory import free
 from osiris_jax.study.source import keys_of
 
+DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
+LARGEST_CHUNK = 8192
 Progress = Callable[[str, int, int], None]
 
 
 def silent(stage: str, done: int, total: int) -> None:
     """A `Progress` that tells nobody."""
+
+
+def most_trials(bytes_per_trial: int, memory: int | None) -> int:
+    """How many trials a chunk may hold, within a share of what is free unless memory is given."""
+    budget = min(SHARE_OF_FREE * free(), DEFAULT_MEMORY) if memory is None else memory
+    return min(int(budget // bytes_per_trial), LARGEST_CHUNK)
 
 
 @dataclasses.dataclass(frozen=True)

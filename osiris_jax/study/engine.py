@@ -1,4 +1,4 @@
-"""Estimates every cell of a study's data sets, on all cores or devices.
+"""Estimates every cell of a study's data sets on CPUs, or of a world that is played elsewhere.
 
 Trials are divided over workers: one for each device, or one thread for each core of a single CPU.
 A worker draws its data sets at once, and then estimates them in groups that fit a core's cache.
@@ -9,7 +9,7 @@ other trials, nor the chunks, nor the workers can change its values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -19,18 +19,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from osiris_jax.batch import bucket_length
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.machine import cores
-from osiris_jax.pipeline import selection
-from osiris_jax.study.kernel import Estimates, estimates_of, of_data_set
+from osiris_jax.study.chunks import most_trials
+from osiris_jax.study.kernel import (
+    ARRAYS_OF_ACTION,
+    Estimates,
+    bytes_on_device,
+    estimates_of,
+    of_data_set,
+)
 from osiris_jax.study.plan import Study
-from osiris_jax.study.source import DataSets, Simulated, keys_of, source_of
+from osiris_jax.study.source import (
+    DataSets,
+    Simulated,
+    keys_of,
+    padded_lengths,
+    pilot_of,
+    same_pilot,
+    source_of,
+)
 
-PILOT_TRIALS, MANY_TRIALS = 64, 1000
-QUANTILES, LARGEST_ONLY = (0.5, 0.9, 1.0), (1.0,)
-CELLS_IN_CACHE = 2**16
-ARRAYS, ARRAYS_PER_LEVEL, ARRAYS_RECORDED = 16, 3, 6
+QUANTILES = (0.5, 0.9, 1.0)
+CELLS_IN_CACHE, CELLS_ON_DEVICE = 2**16, 2**24
+ARRAYS_PER_LEVEL, ARRAYS_RECORDED = 3, 6
 
 
 class Engine:
@@ -61,15 +73,21 @@ class Engine:
 
         On a CPU that is the data set as recorded, for few are estimated at a time.
         """
-        arrays = ARRAYS_RECORDED
+        study, steps = self.study, self.source.steps_needed
         if not self.on_cpu:
-            chosen = len(self.study.methods) * len(selection.ALPHAS)
-            levels = (len(self.study.levels) + chosen) * len(self.study.omitting)
-            arrays = ARRAYS + ARRAYS_PER_LEVEL * levels
-        if self.study.needs_probs:
-            arrays += ARRAYS_PER_LEVEL * self.study.world.num_actions
-        cells = self.source.size * self.source.steps_needed
-        return cells * arrays * np.dtype(self.study.dtype).itemsize
+            return bytes_on_device(study, steps, per_level=ARRAYS_PER_LEVEL)
+        arrays = ARRAYS_RECORDED
+        if study.needs_probs:
+            arrays += ARRAYS_OF_ACTION * study.world.num_actions
+        return self.source.size * steps * arrays * np.dtype(study.dtype).itemsize
+
+    def most_trials(self, memory: int | None) -> int:
+        """In a chunk."""
+        return most_trials(self.bytes_per_trial(), memory)
+
+    def begin(self, trials: np.ndarray) -> Callable[[], np.ndarray]:
+        """What computes the values once it is called: the cores are busy with those before."""
+        return partial(self.values, trials)
 
     def values(self, trials: np.ndarray) -> np.ndarray:
         """[trial, cell] in float64."""
@@ -89,11 +107,10 @@ class Engine:
 
         They have if data sets are padded to the same lengths and estimated in groups of one size.
         """
-        numbers = (trials, self.study.trials)
-        if len({(min(n, PILOT_TRIALS), n >= MANY_TRIALS) for n in numbers}) > 1:
+        if not same_pilot(trials, self.study.trials):
             return False
         if self._lengths is None:
-            self._lengths = self._padded_lengths(self._pilot()[None, :0], [])
+            self._lengths = self._padded_lengths(pilot_of(self.study)[None, :0], [])
         return all(
             self._group_size(steps, trials) == self._group_size(steps) for steps in self._lengths
         )
@@ -103,22 +120,14 @@ class Engine:
         with jax.enable_x64(double):
             return self.source.draw(keys_of(self.study.seed, trials), device)
 
-    def _pilot(self) -> np.ndarray:
-        """The trials whose lengths decide to what all are padded."""
-        return np.arange(min(PILOT_TRIALS, self.study.trials), dtype=np.uint32)
-
     def _padded_lengths(self, parts: np.ndarray, drawn: list[DataSets]) -> tuple[int, ...]:
-        """To which lengths data sets may be padded, rising.
-
-        Some quantiles of what the study's first trials need, and twice, four times, ... the
-        largest, up to the horizon. With few trials, compiling for many lengths takes more time
-        than padding, so only the largest.
+        """To which lengths data sets may be padded, by those of the first trials.
 
         Args:
           parts: [worker, trial] trials whose data sets are drawn already.
           drawn: those data sets.
         """
-        first, horizon = self._pilot(), self.study.world.horizon
+        first = pilot_of(self.study)
         if isinstance(self.source, Simulated) and not np.array_equal(
             parts.ravel()[: len(first)], first
         ):
@@ -127,11 +136,7 @@ class Engine:
             seed, device = self.study.seed, self.workers[0]
             drawn = [self.source.draw(keys_of(seed, trials), device) for trials in some]
         needed = self.source.pilot_lengths(drawn)[: len(first)]
-        shares = QUANTILES if self.study.trials >= MANY_TRIALS else LARGEST_ONLY
-        lengths = [bucket_length(int(np.quantile(needed, share))) for share in shares]
-        while lengths[-1] < horizon:
-            lengths.append(2 * lengths[-1])
-        return tuple(sorted({min(length, horizon) for length in lengths}))
+        return padded_lengths(self.study, needed, QUANTILES)
 
     def _values_of(self, double: bool, worker: int, drawn: DataSets) -> np.ndarray:
         """[trial, cell] of the data sets of one worker.
@@ -150,7 +155,7 @@ class Engine:
                     values[members] = np.asarray(computed)[: len(members)]
 
             for members, steps in list(self._groups(longest))[:: -1 if worker % 2 else 1]:
-                size = self._group_size(steps) if self.on_cpu else len(members)
+                size = self._group_size(steps)
                 places = members[np.arange(size) % len(members)]
                 waiting.append((members, _estimate(estimates, take(drawn, places, steps))))
                 collect(1)
@@ -158,15 +163,8 @@ class Engine:
         return values
 
     def _groups(self, longest: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """The places of trials that are padded to the same length, and that length.
-
-        An accelerator takes all at once, and a core what fits its cache.
-        """
+        """The places of trials that are padded to the same length, and that length."""
         assert self._lengths is not None
-        if not self.on_cpu:
-            steps = min(bucket_length(int(longest.max())), self.study.world.horizon)
-            yield np.arange(len(longest)), steps
-            return
         kind = np.searchsorted(self._lengths, longest)
         for number, steps in enumerate(self._lengths):
             alike = np.flatnonzero(kind == number)
@@ -175,9 +173,10 @@ class Engine:
                 yield alike[start : start + size], steps
 
     def _group_size(self, steps: int, trials: int | None = None) -> int:
-        """How many data sets a core estimates at once; not by its part, which may change."""
+        """How many data sets a worker estimates at once; not by its part, which may change."""
         most = self.study.trials if trials is None else trials
-        return int(np.clip(CELLS_IN_CACHE // (self.source.size * steps), 1, most))
+        cells = CELLS_IN_CACHE if self.on_cpu else CELLS_ON_DEVICE
+        return int(np.clip(cells // (self.source.size * steps), 1, most))
 
 
 @compiled

@@ -12,11 +12,13 @@ from jax import Array, random
 
 from osiris_jax.core.options import Options, bind, traced
 from osiris_jax.estimators import parse_name
-from osiris_jax.pipeline.selection import SELECTION
+from osiris_jax.pipeline.selection import ALPHAS, SELECTION
 from osiris_jax.pipeline.spec import Composition, Named, Spec
 from osiris_jax.study import plan
 from osiris_jax.study.plan import Column, Study
 from osiris_jax.study.source import DataSets, method_key
+
+ARRAYS, ARRAYS_OF_ACTION = 16, 3
 
 
 @jax.tree_util.register_dataclass
@@ -86,6 +88,15 @@ def _map(study: Study, test: Named) -> np.ndarray:
         return np.asarray(study.world.oracle)
     tolerance = dict(test.options).get("tolerance", plan.TRUE_TOLERANCE)
     return np.asarray(study.world.exact(study.discount).relevance(tolerance))
+
+
+def bytes_on_device(study: Study, steps: int, per_level: int = 1) -> int:
+    """A guess of the memory that one trial takes while it is estimated."""
+    chosen = len(study.methods) * len(ALPHAS)
+    arrays = ARRAYS + per_level * (len(study.levels) + chosen) * len(study.omitting)
+    if study.needs_probs:
+        arrays += ARRAYS_OF_ACTION * study.world.num_actions
+    return max(study.sizes) * steps * arrays * np.dtype(study.dtype).itemsize
 
 
 def of_data_set(estimates: Estimates, data: DataSets) -> Array:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -10,15 +13,14 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from osiris_jax.core.memory import free as free_memory
 from osiris_jax.study.chunks import Chunks, Progress, silent
 from osiris_jax.study.engine import Engine
+from osiris_jax.study.mesh import OnMesh
 from osiris_jax.study.plan import Study
 from osiris_jax.study.store import Experiment, FolderStore, Store
 from osiris_jax.study.summary import StudyResult, cell_moments, notes_of, rows_of, truth_of
+from osiris_jax.worlds.world import World
 
-DEFAULT_MEMORY, SHARE_OF_FREE = 2**29, 0.25
-LARGEST_CHUNK = 8192
 MOST_DEVICES = 1024
 
 
@@ -37,8 +39,8 @@ def run(
       study: what to compute.
       out: folder for the trials; the same study again, also with more trials, goes on where it
         stopped. None keeps everything in memory.
-      memory: bytes that a chunk of trials may take; by default a share of what is free, at most
-        half a gigabyte.
+      memory: bytes that a chunk of trials may take, or a call on each accelerator; by default a
+        share of what is free, at most half a gigabyte, or of what an accelerator has.
       chunk_size: trials per chunk, in place of `memory`. A folder keeps the one it began with.
       devices: to divide trials over; by default all of this process. With several processes
         (`jax.distributed`) each computes its own chunks, and all must see the same folder.
@@ -48,7 +50,7 @@ def run(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size: expected a positive number, got {chunk_size}")
     with jax.enable_x64(study.dtype == "float64"):
-        engine = Engine(study, devices)
+        engine = engine_of(study, devices, memory)
         store = compute(
             study, engine, out=out, memory=memory, chunk_size=chunk_size, progress=progress
         )
@@ -62,11 +64,25 @@ def run(
 
 
 class Computes(Protocol):
-    """What computes the values of an experiment; see `Engine`."""
+    """What computes the values of an experiment; see `Engine` and `OnMesh`."""
 
-    def bytes_per_trial(self) -> int: ...
-    def values(self, trials: np.ndarray) -> np.ndarray: ...
+    def most_trials(self, memory: int | None) -> int: ...
+    def begin(self, trials: np.ndarray) -> Callable[[], np.ndarray]: ...
     def keeps_values(self, trials: int) -> bool: ...
+
+
+def engine_of(
+    study: Study, devices: list | None = None, memory: int | None = None
+) -> Engine | OnMesh:
+    """What computes a study on these devices, by default all of this process."""
+    devices = jax.local_devices() if devices is None else devices
+    if isinstance(study.world, World) and are_accelerators(devices):
+        return OnMesh(study, devices, memory)
+    return Engine(study, devices)
+
+
+def are_accelerators(devices: list) -> bool:
+    return all(device.platform != "cpu" for device in devices)
 
 
 def compute(
@@ -108,25 +124,40 @@ def _chunk_size(
 ) -> int:
     if given is not None:
         return max(1, min(given, experiment.trials))
-    budget = memory if memory is not None else min(SHARE_OF_FREE * free_memory(), DEFAULT_MEMORY)
-    if budget <= 0:
+    if memory is not None and memory <= 0:
         raise ValueError(f"memory: expected a positive number of bytes, got {memory}")
-    most = min(int(budget // engine.bytes_per_trial()), LARGEST_CHUNK)
-    return Chunks.even(experiment.trials, most).size
+    return Chunks.even(experiment.trials, engine.most_trials(memory)).size
 
 
 def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
-    chunks, begun = store.chunks, False
+    chunks = store.chunks
     missing = [chunk for chunk in range(chunks.number) if not store.has(chunk)]
     mine = [c for c in missing if c % jax.process_count() == jax.process_index()]
     done = chunks.trials - sum(len(chunks.of(chunk)) for chunk in missing)
     progress("trials", done, chunks.trials)
     if missing and isinstance(store, FolderStore):
         store.check_versions()
-    for chunk in mine:
-        number = len(chunks.of(chunk))
+    begun = False
+    with ThreadPoolExecutor(1) as writer:  # waits for what it writes, whatever ends the computing
+        writing: list[tuple[int, Future]] = []
+
+        def written() -> None:
+            nonlocal done
+            number, future = writing.pop()
+            future.result()
+            done += number
+            progress("trials", done, chunks.trials)
+
         try:
-            values = engine.values(chunks.repeated(chunk))[:number]
+            for chunk, values in _computed(engine, chunks, mine):
+                if not begun and isinstance(store, FolderStore):
+                    store.describe()
+                begun, number = True, len(chunks.of(chunk))
+                if writing:
+                    written()
+                writing.append((number, writer.submit(store.write, chunk, values[:number])))
+            if writing:
+                written()
         except jax.errors.JaxRuntimeError as error:
             several = jax.process_count() > 1
             fresh = not begun and len(missing) == chunks.number
@@ -134,14 +165,23 @@ def _compute(engine: Computes, store: Store, progress: Progress) -> Store:
                 raise
             if chunks.size == 1:
                 raise ValueError("memory: not even one trial fits") from None
-            return _compute(engine, store.resized(chunks.size // 2), progress)
-        if not begun and isinstance(store, FolderStore):
-            store.describe()
-        begun = True
-        store.write(chunk, values)
-        done += number
-        progress("trials", done, chunks.trials)
-    return store
+        else:
+            return store
+    return _compute(engine, store.resized(chunks.size // 2), progress)
+
+
+def _computed(
+    engine: Computes, chunks: Chunks, numbers: list[int]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The chunks and their values; each is begun before those of the one before are waited for."""
+    begun: deque[tuple[int, Callable[[], np.ndarray]]] = deque()
+    for number in numbers:
+        begun.append((number, engine.begin(chunks.repeated(number))))
+        if len(begun) > 1:
+            chunk, values = begun.popleft()
+            yield chunk, values()
+    for chunk, values in begun:
+        yield chunk, values()
 
 
 def start_devices(

@@ -5,7 +5,7 @@ Trial k has the key fold_in(key(seed), k), and all that is random in it a stream
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from osiris_jax.worlds.rollout import Shared, batch_of, outcomes, record_fields
 from osiris_jax.worlds.world import World
 
 ASKED_FOR_LENGTHS = 8
+PILOT_TRIALS, MANY_TRIALS = 64, 1000
+LARGEST_ONLY = (1.0,)
 
 _fold_in_all = compiled(jax.vmap(random.fold_in, (None, 0)))
 
@@ -73,7 +75,7 @@ class Simulated:
     def __init__(self, study: Study):
         self.study, self.world, self.size = study, study.world, max(study.sizes)
         behavior, target = self.world.decider("behavior"), self.world.decider("target")
-        self._simulator = Shared.split((self.world.dynamics, behavior, target))
+        self.simulator = Shared.split((self.world.dynamics, behavior, target))
         self._reader = Shared.split((self.world.dynamics, behavior))
         self._enough = 0
 
@@ -96,7 +98,7 @@ class Simulated:
             return jax.block_until_ready(drawn)
 
     def _record(self, keys: Array, steps: int) -> DataSets:
-        leaves, shared = self._simulator
+        leaves, shared = self.simulator
         return _simulate(
             jax.device_put(leaves),
             keys,
@@ -150,13 +152,37 @@ class Played:
         return _take
 
 
+def pilot_of(study: Study) -> np.ndarray:
+    """The trials whose lengths decide to what all are padded."""
+    return np.arange(min(PILOT_TRIALS, study.trials), dtype=np.uint32)
+
+
+def same_pilot(trials: int, others: int) -> bool:
+    """Whether studies of so many trials are padded to the same lengths."""
+    return len({(min(n, PILOT_TRIALS), n >= MANY_TRIALS) for n in (trials, others)}) == 1
+
+
+def padded_lengths(study: Study, needed: np.ndarray, shares: Sequence[float]) -> tuple[int, ...]:
+    """To which lengths data sets may be padded, rising.
+
+    Some quantiles of what the study's first trials need, and twice, four times, ... the largest, up
+    to the horizon. With few trials, compiling for many lengths takes more time than padding, so
+    only the largest.
+    """
+    horizon, few = study.world.horizon, study.trials < MANY_TRIALS
+    quantiles = (np.quantile(needed, share) for share in (LARGEST_ONLY if few else shares))
+    lengths = [bucket_length(int(length)) for length in quantiles]
+    while lengths[-1] < horizon:
+        lengths.append(2 * lengths[-1])
+    return tuple(sorted({min(length, horizon) for length in lengths}))
+
+
 def source_of(study: Study) -> Simulated | Played:
     """The source of a study's data sets."""
     return Simulated(study) if isinstance(study.world, World) else Played(study)
 
 
-@compiled(static_argnames=("shared", "size", "steps", "lanes", "probs", "horizon"))
-def _simulate(
+def simulated(
     leaves,
     keys: Array,
     discount,
@@ -177,6 +203,11 @@ def _simulate(
     options = {"steps": horizon, "discount": discount}
     played = outcomes(dynamics, target, target_keys(keys), size, lanes=lanes, **options)
     return DataSets(keys, data, played.returns)
+
+
+_simulate = compiled(
+    simulated, static_argnames=("shared", "size", "steps", "lanes", "probs", "horizon")
+)
 
 
 @compiled(static_argnames=("shared", "probs", "steps"))

@@ -13,7 +13,7 @@ from osiris_jax.data.functions import check_policy, portable
 from osiris_jax.worlds.rollout import FollowPolicy
 from osiris_jax.worlds.world import World, identity_of
 
-LANES = 1024
+LANES = 8192
 
 
 @jax.tree_util.register_dataclass
@@ -108,9 +108,9 @@ class GymnaxWorld(World):
             self.horizon, policies=deciders, dynamics=dynamics, bins=dynamics.bins, env=dynamics.env
         )
 
-    def lanes(self, count: int) -> int:
-        """Always the same, for then a trajectory is rounded alike whatever runs beside it."""
-        return LANES
+    def lanes(self, count: int, most: int = 2048) -> int:
+        """Of a device always the same, for then a trajectory is rounded alike beside any others."""
+        return min(most // 2, LANES)
 
     @property
     def environment(self) -> Any:

@@ -29,6 +29,7 @@ from jax import Array, lax, random
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.core.platforms import scan
 from osiris_jax.core.random_streams import RESET_STREAM, STEPS_STREAM, uniforms
 from osiris_jax.data.policies import choose, log_probs_of
 
@@ -108,8 +109,21 @@ class _Lanes(NamedTuple):
     inner: PyTree
 
 
+class Place(NamedTuple):
+    """Where a block belongs: in which trajectories, or in all in order, and in which block."""
+
+    number: Int[Array, " lane"] | None
+    block: Array
+
+    def put(self, whole: Array, part: Array) -> Array:
+        """[traj, block, ...] the whole with a part of every lane in its place."""
+        if self.number is None:
+            return lax.dynamic_update_index_in_dim(whole, part[: len(whole)], self.block, 1)
+        return whole.at[self.number, self.block].set(part, mode="drop")
+
+
 Show = Callable[[Key[Array, ""], PyTree, dict[str, Array]], PyTree]
-Write = Callable[[PyTree, _Lanes, _Lanes, PyTree], PyTree]
+Write = Callable[[PyTree, Place, _Lanes, PyTree], PyTree]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,18 +147,34 @@ class _Simulation:
     ) -> tuple[Int[Array, "trial traj"], PyTree]:
         """The lengths, and the sink into which `write` put what `show` sees of each block."""
 
-        def advance_block(carry):
-            lanes, following, lengths, sink = carry
+        def advance_block(lanes):
             # always float32, so that both float types see the same data
             drawn = jax.vmap(partial(uniforms, number=BLOCK))(lanes.key, lanes.time // BLOCK)
-            after, cells = lax.scan(jax.vmap(partial(self.advance, show)), lanes, drawn.T)
-            sink = write(sink, lanes, after, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), cells))
+            after, cells = scan(jax.vmap(partial(self.advance, show)), lanes, drawn.T)
+            return after, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), cells)
+
+        def advance_and_refill(carry):
+            lanes, following, lengths, sink = carry
+            after, cells = advance_block(lanes)
+            sink = write(sink, Place(lanes.number, lanes.time // BLOCK), after, cells)
             lengths = lengths.at[lanes.number].set(after.time, mode="drop")
             return *self._refill(after, following), lengths, sink
 
+        def advance_all(carry):
+            lanes, block, sink = carry
+            after, cells = advance_block(lanes)
+            return after, block + 1, write(sink, Place(None, block), after, cells)
+
         lanes = jax.vmap(self.start)(jnp.arange(self.lanes, dtype=jnp.int32))
-        carry = lanes, jnp.int32(self.lanes), jnp.zeros(self.count, jnp.int32), sink
-        *_, lengths, sink = lax.while_loop(lambda c: c[0].running.any(), advance_block, carry)
+        if self.lanes >= self.count:
+            carry = lanes, jnp.int32(0), sink
+            lanes, _, sink = lax.while_loop(lambda c: c[0].running.any(), advance_all, carry)
+            lengths = lanes.time[: self.count]
+        else:
+            carry = lanes, jnp.int32(self.lanes), jnp.zeros(self.count, jnp.int32), sink
+            *_, lengths, sink = lax.while_loop(
+                lambda c: c[0].running.any(), advance_and_refill, carry
+            )
         return lengths.reshape(len(self.keys), self.size), sink
 
     def start(self, number: Int[Array, ""]) -> _Lanes:
@@ -211,9 +241,8 @@ def record_fields(
         of_all = _probs_of(decider, observation) if probs else {}
         return {**fields, "state": dynamics.state_of(observation), **of_all}
 
-    def write(sink: PyTree, lanes: _Lanes, after: _Lanes, cells: PyTree) -> PyTree:
-        place = (lanes.number, lanes.time // BLOCK)
-        return jax.tree.map(lambda whole, part: whole.at[place].set(part, mode="drop"), sink, cells)
+    def write(sink: PyTree, place: Place, after: _Lanes, cells: PyTree) -> PyTree:
+        return jax.tree.map(place.put, sink, cells)
 
     room = {"keys": keys, "size": size, "steps": steps, "lanes": lanes}
     simulation = _Simulation(dynamics=dynamics, decider=decider.prepared(), **room)
@@ -308,8 +337,10 @@ def _outcomes(leaves: list, *, shared: Shared, **options: Any) -> Outcomes:
     dynamics, decider = shared.restore(leaves)
     simulation = _Simulation(dynamics=dynamics, decider=decider.prepared(), **options)
 
-    def write(sink: Array, lanes: _Lanes, after: _Lanes, cells: PyTree) -> Array:
-        return sink.at[lanes.number].set(after.total, mode="drop")
+    def write(sink: Array, place: Place, after: _Lanes, cells: PyTree) -> Array:
+        if place.number is None:
+            return after.total[: len(sink)]
+        return sink.at[place.number].set(after.total, mode="drop")
 
     lengths, totals = simulation.run(lambda *_: {}, write, jnp.zeros(simulation.count))
     return Outcomes(totals.reshape(lengths.shape), lengths)

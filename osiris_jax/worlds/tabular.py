@@ -106,8 +106,8 @@ class TabularWorld(World):
         of_tables = (self.behavior_probs, self.target_probs, None, None, None, self.oracle)
         return identity_of(self.horizon, dynamics=self.dynamics, policies=of_tables)
 
-    def lanes(self, count: int) -> int:
-        return min(count, 2048)
+    def lanes(self, count: int, most: int = 2048) -> int:
+        return min(count, most)
 
     def exact(self, discount: float = 1.0):
         """Exact answers by dynamic programming, see `osiris_jax.worlds.exact.Exact`."""

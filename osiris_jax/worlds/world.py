@@ -51,8 +51,8 @@ class World(ABC):
         """A digest of the world's own arrays, so that two worlds of one name are told apart."""
 
     @abstractmethod
-    def lanes(self, count: int) -> int:
-        """How many of `count` trajectories to simulate side by side."""
+    def lanes(self, count: int, most: int = 2048) -> int:
+        """How many of `count` trajectories to simulate side by side, on a device for so many."""
 
     def rollout(
         self,

@@ -5,9 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from osiris_jax.core import segments
+from osiris_jax.core import platforms, segments
 
 NUMBER = 5
+
+
+@pytest.fixture(params=[None, "tpu"], autouse=True)
+def platform(request, monkeypatch):
+    """Every test also in the form of a TPU; functions with rules for `vmap` are made anew."""
+    monkeypatch.setattr(platforms, "ASSUMED", request.param)
+
+
 FUNCTIONS = {
     "sum": (segments.segment_sum, np.sum, 0.0),
     "min": (segments.segment_min, np.min, np.inf),

@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 from oracles import doubly_robust as oracle_dr
 
 import osiris_jax as oj
+from osiris_jax.core import platforms
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.models.qhat import supplied, tabular
 
 KERNELS = {"dr": dr, "wdr": wdr, "dm": dm}
 TABULAR = sys.modules["osiris_jax.models.tabular"]
-MODES = ("flat", "dense")
+MODES = ("flat", "dense", "on a TPU")
 DISCOUNTS = st.sampled_from([1.0, 0.9, 0.0])
 
 
@@ -45,11 +46,12 @@ def with_probs(data, seed, *, by_state=False):
 
 
 def both_ways(batch, folds, discount, smoothing):
-    """The fit by single transitions and by the matrix of counts, compiled apart."""
+    """The fit by single transitions, by the matrix of counts, and in the form of a TPU."""
     found = {}
     for mode in MODES:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TABULAR, "_fits_dense", lambda batch, mode=mode: mode == "dense")
+            patch.setattr(platforms, "ASSUMED", "tpu" if mode == "on a TPU" else None)
             found[mode] = tabular(batch, discount=discount, folds=folds, smoothing=smoothing)
     return found
 
@@ -327,6 +329,7 @@ def test_trajectories_cut_by_the_horizon_have_not_ended(mode, double, monkeypatc
     endless = {"horizon": steps, "terminal": np.zeros(states, bool)}
     world = oj.TabularWorld(transition, reward, 0, *policies, **endless)
     monkeypatch.setattr(TABULAR, "_fits_dense", lambda batch: mode == "dense")
+    monkeypatch.setattr(platforms, "ASSUMED", "tpu" if mode == "on a TPU" else None)
     batch = world.rollout(jax.random.split(jax.random.key(2), 1000), 2 * size, probs=True)
     assert (batch.lengths == steps).all()
 

@@ -142,7 +142,7 @@ def test_the_definitions_give_the_values_of_a_study(double):
     )
     expected = Engine(study).values(np.arange(6, dtype=np.uint32))
     places = [study.cells().index(column.cell(8)) for column in columns]
-    found = plan.values(np.arange(6, dtype=np.uint32))
+    found = plan.begin(np.arange(6, dtype=np.uint32))()
     np.testing.assert_allclose(found, expected[:, places], rtol=1e-9, atol=1e-12)
 
 
@@ -173,7 +173,7 @@ def test_protocols_with_other_seeds_do_not_go_together():
 def test_a_network_is_fitted_to_every_data_set(double):
     columns = TABLES["tableS1"].columns[-3:]
     plan = Reproduction(oj.make("express"), (PUBLISHED,), columns, trials=2, size=6)
-    values = plan.values(np.arange(2))
+    values = plan.begin(np.arange(2))()
     assert values.shape == (2, 3)
     assert np.isfinite(values).all()
     again = values_of(plan.draws.of(np.arange(2)), None, plan.forms)
@@ -332,6 +332,6 @@ def test_values_do_not_depend_on_the_chunk():
     columns = (*TABLES["tableS2"].columns, Column("on-policy"))
     plan = Reproduction(oj.make("express"), (PUBLISHED,), columns, 4, 5)
     with jax.enable_x64(True):
-        whole = plan.values(np.arange(4))
-        np.testing.assert_allclose(plan.values(np.array([2, 3, 0, 1])), whole[[2, 3, 0, 1]])
-    assert plan.bytes_per_trial() > 0
+        whole = plan.begin(np.arange(4))()
+        np.testing.assert_allclose(plan.begin(np.array([2, 3, 0, 1]))(), whole[[2, 3, 0, 1]])
+    assert plan.most_trials(2**30) > plan.most_trials(2**20) > 0

@@ -106,7 +106,21 @@ def test_no_bits_of_a_float64_are_cast(label, double):
     assert not [e for e in cast if e.invars[0].aval.dtype == "float64"]
 
 
-@pytest.mark.parametrize("test", ["welch", "smirnov", "effect"])
-def test_relevance_in_float64_lowers_for_a_tpu(test, double):
-    exported = jax.export.export(jax.jit(relevance(test)), platforms=["tpu"])(batch_of())
-    assert "bitcast_convert" not in exported.mlir_module()
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+@pytest.mark.parametrize("label", [*oj.ESTIMATORS, *(f"test {name}" for name in TESTS)])
+def test_every_entry_is_exported_to_accelerators(label, platform, float_type):
+    exported = jax.export.export(jax.jit(KERNELS[label]), platforms=[platform])(batch_of(2))
+    assert exported.platforms == (platform,)
+
+
+def test_a_tpu_compares_where_others_scatter():
+    welch = jax.jit(jax.vmap(relevance("welch")))
+    batch = jax.tree.map(lambda x: x[None], batch_of())
+    scatters = {
+        platform: jax.export.export(welch, platforms=[platform])(batch)
+        .mlir_module()
+        .count("stablehlo.scatter")
+        for platform in ("cpu", "cuda", "tpu")
+    }
+    assert scatters["tpu"] == 0
+    assert scatters["cpu"] == scatters["cuda"] > 0

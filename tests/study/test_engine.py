@@ -24,7 +24,7 @@ TRIALS = np.arange(24, dtype=np.uint32)
 @pytest.fixture(autouse=True, scope="module")
 def _lengths_as_with_many_trials():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("osiris_jax.study.engine.MANY_TRIALS", 0)
+        patch.setattr("osiris_jax.study.source.MANY_TRIALS", 0)
         yield
 
 
@@ -95,17 +95,6 @@ def test_every_data_set_is_in_one_group_that_holds_it(plan, lengths, monkeypatch
     assert engine._lengths[-1] == plan.world.horizon
 
 
-def test_an_accelerator_takes_all_at_once(plan, values):
-    engine = Engine(plan)
-    engine.on_cpu = False
-    engine._lengths = ()
-    longest = engine.source.draw(keys_of(plan.seed, TRIALS), engine.workers[0]).longest
-    ((members, steps),) = engine._groups(longest)
-    assert members.tolist() == TRIALS.tolist()
-    assert longest.max() <= steps < plan.world.horizon
-    np.testing.assert_allclose(engine.values(TRIALS), values, rtol=2e-4, atol=2e-4)
-
-
 @pytest.mark.parametrize("asked", [TRIALS[:1], TRIALS[:5], TRIALS[9:], TRIALS[::-1]])
 def test_lengths_do_not_depend_on_the_trials_that_are_asked_for(plan, lengths, asked):
     engine = Engine(plan)
@@ -114,7 +103,7 @@ def test_lengths_do_not_depend_on_the_trials_that_are_asked_for(plan, lengths, a
 
 
 def test_few_trials_have_few_lengths(plan, lengths, monkeypatch):
-    monkeypatch.setattr("osiris_jax.study.engine.MANY_TRIALS", plan.trials + 1)
+    monkeypatch.setattr("osiris_jax.study.source.MANY_TRIALS", plan.trials + 1)
     engine = Engine(plan)
     engine.values(TRIALS)
     assert engine._lengths is not None
@@ -143,7 +132,7 @@ def test_each_data_set_is_simulated_once(lingering, monkeypatch):
         asked.append(len(keys))
         return steps_needed(keys, size)
 
-    monkeypatch.setattr("osiris_jax.study.engine.PILOT_TRIALS", 12)
+    monkeypatch.setattr("osiris_jax.study.source.PILOT_TRIALS", 12)
     monkeypatch.setattr(source, "_simulate", counted)
     monkeypatch.setattr(lingering, "steps_needed", told)
     engine = Engine(study(lingering, estimators=("wis", "osirwis")))

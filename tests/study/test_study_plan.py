@@ -9,6 +9,7 @@ from jax import random
 from small_world import lean_study, small_study, small_world
 
 import osiris_jax as oj
+from osiris_jax.core import memory
 from osiris_jax.models.networks import QNetwork
 from osiris_jax.study import engine, plan, run, store
 from osiris_jax.worlds.lunar_lander import LunarLander
@@ -46,7 +47,7 @@ def test_chunks_fit_the_memory_that_is_given():
     assert run._chunk_size(study, computing, 7 * one, None) == 7
     assert run._chunk_size(study, computing, one // 2, None) == 1
     assert run._chunk_size(study, computing, None, None) == study.trials
-    assert run.free_memory() > 2**20
+    assert memory.free() > 2**20
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def _of_sets(operation: Callable[..., Array], num_segments: int, sets: int) -> C
     def moved(value: Array, segment: Array) -> Array:
         items = value.reshape(sets * value.shape[1], *value.shape[2:])
         of_all = operation(items, _moved(segment, num_segments), num_segments=sets * num_segments)
-        return of_all.reshape(sets, len(of_all) // sets, *of_all.shape[1:])
+        number = segment.shape[1] if operation is _gather else num_segments
+        return of_all.reshape(sets, number, *of_all.shape[1:])
 
     compared = moved
     if num_segments <= MOST_COMPARED:

@@ -30,7 +30,7 @@ def run(environment, out):
 
 def test_a_second_run_looks_where_the_first_wrote_and_bears_damage(environment, tmp_path):
     run(environment, tmp_path / "first")
-    folder, pattern = tmp_path / "cache" / "compilations", "jit__simulate-*"
+    folder, pattern = tmp_path / "cache" / "compilations", "jit_simulated-*"
     (kept,) = folder.glob(pattern)
     kept.write_bytes(b"damaged")
     assert "persistent" not in run(environment, tmp_path / "second")

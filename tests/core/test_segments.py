@@ -38,7 +38,7 @@ def by_loops(reduce, empty, value, segment):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("columns", [(), (2,)])
-@pytest.mark.parametrize("sets", [(), (3,), (3, 2)])
+@pytest.mark.parametrize("sets", [(), (3,), (3, 2), (0,)])
 def test_every_data_set_has_its_own_segments(name, columns, sets, double):
     function, reduce, empty = FUNCTIONS[name]
     value, segment = drawn(*sets, 40, columns=columns)
@@ -49,6 +49,7 @@ def test_every_data_set_has_its_own_segments(name, columns, sets, double):
     for _ in sets:
         of_set = jax.vmap(of_set)
     found = jax.jit(of_set)(jnp.asarray(value), jnp.asarray(segment))
+    assert found.shape == (*sets, NUMBER, *columns)
     for index in np.ndindex(*sets):
         expected = by_loops(reduce, empty, value[index], segment[index])
         np.testing.assert_allclose(found[index], expected, rtol=1e-13)

@@ -38,9 +38,10 @@ def by_platform(
 
 def scan(step: Callable[..., Any], start: Any, inputs: Any, *, reverse: bool = False) -> Any:
     """`lax.scan`; several steps at a time on a GPU, where a step takes less than starting it."""
+    traced_once = jax.jit(step, inline=True)
 
     def unrolled(turns: int) -> Callable[..., Any]:
-        return lambda *trees: lax.scan(step, *trees, reverse=reverse, unroll=turns)
+        return lambda *trees: lax.scan(traced_once, *trees, reverse=reverse, unroll=turns)
 
     return by_platform(start, inputs, default=unrolled(1), gpu=unrolled(GPU_STEPS))
 

@@ -90,6 +90,7 @@ _REDUCTIONS = {
 def _of_sets(operation: Callable[..., Array], num_segments: int, sets: int) -> Callable[..., Array]:
     """The operation on values [set, item, ...], or tables, by segments [set, item]."""
 
+    @jax.jit  # so that a form is traced once for a shape
     def moved(value: Array, segment: Array) -> Array:
         items = value.reshape(sets * value.shape[1], *value.shape[2:])
         of_all = operation(items, _moved(segment, num_segments), num_segments=sets * num_segments)
@@ -98,7 +99,7 @@ def _of_sets(operation: Callable[..., Array], num_segments: int, sets: int) -> C
 
     compared = moved
     if num_segments <= MOST_COMPARED:
-        compared = jax.vmap(partial(_compared, operation, num_segments))
+        compared = jax.jit(jax.vmap(partial(_compared, operation, num_segments)))
     form = custom_vmap(partial(by_platform, default=moved, tpu=compared))
 
     @form.def_vmap

@@ -26,11 +26,6 @@ class _Steps(NamedTuple):
     reward: Float[Array, "time traj"]
     next_place: Int[Array, "time traj"]
 
-    def number(self, num_places: int) -> Float[Array, "time traj"]:
-        """How many arrive in the same place."""
-        ones = jnp.ones_like(self.reward)
-        return jax.vmap(partial(_sums_by_place, num_places=num_places))(ones, self.next_place)
-
 
 @with_headroom
 def mis(
@@ -83,14 +78,16 @@ def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], B
     ratio = jnp.exp(steps.log_ratio)
 
     def step(share, inputs):
-        ratio, next_place, number = inputs
+        ratio, next_place = inputs
         weight = share * ratio
-        together = _sums_by_place(weight, next_place, num_places)
-        return together / (number * jnp.sum(weight)), weight
+        given = weight, next_place, jnp.sum(weight)
+        return by_platform(*given, default=plain, tpu=quick, gpu=quick), weight
 
     number = steps.reward.shape[1]
+    plain = partial(_mean_by_place, num_places=num_places)
+    quick = _mean_by_comparing if number <= MOST_COMPARED else plain
     start = jnp.full(number, 1 / number, dtype)
-    _, weight = scan(step, start, (ratio, steps.next_place, steps.number(num_places)))
+    _, weight = scan(step, start, (ratio, steps.next_place))
     total = jnp.sum(weight, axis=1)
     ends = (weight == 0) & ((ratio > small) | (steps.log_ratio == -jnp.inf))
     trusted = jnp.all(ends | (weight > least * jnp.maximum(total, 1)[:, None]))
@@ -98,19 +95,32 @@ def _by_shares(steps: _Steps, num_places: int) -> tuple[Float[Array, " time"], B
     return mean, trusted & jnp.isfinite(total).all()
 
 
-def _sums_by_place(
-    weight: Float[Array, " traj"], place: Int[Array, " traj"], num_places: int
+def _mean_by_place(
+    weight: Float[Array, " traj"],
+    place: Int[Array, " traj"],
+    unit: Float[Array, ""] | int = 1,
+    *,
+    num_places: int,
 ) -> Float[Array, " traj"]:
-    """For each trajectory, the weight of all that are in the same place."""
+    """For each trajectory, the mean weight of all that are in the same place, over the unit."""
+    weight_and_count = jnp.stack([weight, jnp.ones_like(weight)], -1)
+    total, count = segment_sum(weight_and_count, place, num_places).T
+    return look_up(total / (jnp.maximum(count, 1) * unit), place)
 
-    def summed(weight: Array, place: Array) -> Array:
-        return look_up(segment_sum(weight, place, num_places), place)
 
-    def compared(weight: Array, place: Array) -> Array:
-        return jnp.where(place[:, None] == place[None], weight[None], 0).sum(1)
+def _mean_by_comparing(
+    weight: Float[Array, " traj"], place: Int[Array, " traj"], unit: Float[Array, ""]
+) -> Float[Array, " traj"]:
+    """The same by comparing all places, in one pass, which has no derivative."""
+    together = place[:, None] == place[None]
+    sums = jnp.where(together, weight[None], 0), together.astype(weight.dtype)
+    nothing = jnp.zeros((), weight.dtype)
+    total, count = lax.reduce(sums, (nothing, nothing), _add_pairs, (1,))
+    return total / (count * unit)
 
-    quickly = compared if len(place) <= MOST_COMPARED else summed
-    return by_platform(weight, place, default=summed, tpu=quickly, gpu=quickly)
+
+def _add_pairs(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    return first[0] + second[0], first[1] + second[1]
 
 
 def _step_in_log_space(
@@ -121,9 +131,8 @@ def _step_in_log_space(
     exists = log_total > -jnp.inf
     reward_mean = jnp.where(exists, masked.scaled_sum(log_weight, now.reward), jnp.nan)
     peak = look_up(masked.segment_peak(log_weight, now.next_place, num_places), now.next_place)
-    together = _sums_by_place(jnp.exp(log_weight - peak), now.next_place, num_places)
-    number = _sums_by_place(jnp.ones_like(log_weight), now.next_place, num_places)
-    log_share = jnp.log(together / number) + peak - log_total
+    mean = _mean_by_place(jnp.exp(log_weight - peak), now.next_place, num_places=num_places)
+    log_share = jnp.log(mean) + peak - log_total
     return jnp.where(exists, log_share, jnp.nan), reward_mean
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import chex
@@ -77,9 +77,8 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
     sizes = {"num_states": batch.num_states, "num_actions": batch.num_actions, "folds": folds}
     usual = partial(_step_values, after=_dense if _fits_dense(batch) else _linked, **sizes)
-    dense = partial(_step_values, after=_dense, **sizes)
     at_once = AT_ONCE[batch.dtype.itemsize]
-    on_tpu = _few_at_a_time(dense, at_once) if _num_cells(batch) <= MOST_CELLS else usual
+    on_tpu = _few_dense(at_once, **sizes) if _num_cells(batch) <= MOST_CELLS else usual
     return by_platform(visited, discount, smoothing, default=usual, tpu=on_tpu)
 
 
@@ -105,6 +104,7 @@ class _Visited(NamedTuple):
     probs: Float[Array, "traj time action"]
 
 
+@partial(jax.jit, static_argnames=("after", "num_states", "num_actions", "folds"))
 def _step_values(
     visited: _Visited,
     discount: Float[Array, ""],
@@ -142,9 +142,11 @@ def _step_values(
     return StepValues(masked.fill(mask, q.T), masked.fill(mask, v.T))
 
 
-def _few_at_a_time(function: Callable[..., Any], at_once: int) -> Callable[..., Any]:
-    """The function, which takes much memory, of some data sets after others under `vmap`."""
-    few = custom_vmap(function)
+@cache
+def _few_dense(at_once: int, **sizes: int) -> Callable[..., Any]:
+    """`_step_values` by matrices, which take memory: of few data sets at a time under `vmap`."""
+    dense = partial(_step_values, after=_dense, **sizes)
+    few = custom_vmap(dense)
 
     @few.def_vmap
     def of_many(number: int, batched: Any, *operands: Any):
@@ -155,7 +157,7 @@ def _few_at_a_time(function: Callable[..., Any], at_once: int) -> Callable[..., 
             operands,
             tuple(batched),
         )
-        values = lax.map(lambda one: function(*one), every, batch_size=min(number, at_once))
+        values = lax.map(lambda one: dense(*one), every, batch_size=min(number, at_once))
         return values, jax.tree.map(lambda _: True, values)
 
     return few

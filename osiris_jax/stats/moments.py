@@ -86,8 +86,8 @@ def _moments(
     constant = ~(smallest < largest)
     origin = _origin(smallest, largest)
     from_origin = value - look_up(origin, segment)
-    size = segment_sum(jnp.ones_like(value), segment, len(origin))
-    total = segment_sum(from_origin, segment, len(origin))
+    ones_and_values = jnp.stack([jnp.ones_like(value), from_origin], -1)
+    size, total = segment_sum(ones_and_values, segment, len(origin)).T
     shift = jnp.where(constant, 0, total / jnp.maximum(size, 1))
     deviation = from_origin - look_up(shift, segment)
     squares = segment_sum(deviation**2, segment, len(origin))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from osiris_jax.pipeline.estimate import choose_level, estimate, relevance_pvalues
     from osiris_jax.pipeline.selection import SELECTION
     from osiris_jax.relevance import RELEVANCE, THRESHOLDS, omit
-    from osiris_jax.study import Study
+    from osiris_jax.study import Arena, Study
     from osiris_jax.worlds import WORLDS, make
     from osiris_jax.worlds.gridworld import GridWorld
     from osiris_jax.worlds.gymnax_world import GymnaxWorld
@@ -50,6 +50,7 @@ __all__ = [
     "SELECTION",
     "THRESHOLDS",
     "WORLDS",
+    "Arena",
     "GridWorld",
     "GymnaxWorld",
     "LinearBins",
@@ -102,7 +103,7 @@ _HOMES = {
     "data.join": ("concatenate",),
     "relevance": ("RELEVANCE", "THRESHOLDS", "omit"),
     "pipeline.selection": ("SELECTION",),
-    "study": ("Study",),
+    "study": ("Arena", "Study"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("data", "estimators", "evaluation", "inference", "relevance", "study", "worlds")

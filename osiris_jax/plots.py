@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
 COLUMN, WIDE = 3.5, 7.0
+MOST_MAPPED, WORST_SHOWN = 10, 1e4
 FLOORS = {"#": "#555555", ",": "#CFE0F0", "o": "#FFF2AA"}
 EDGE: dict[str, Any] = {"edgecolor": "#BBBBBB", "linewidth": 0.5}
 ARROW: dict[str, Any] = {"arrowstyle": "-|>", "lw": 1.2, "shrinkA": 0, "shrinkB": 0}
@@ -253,6 +254,51 @@ def coverage(rows: Sequence[Row], title: str) -> Figure:
         describe(axis, "trajectories N", y, estimator, 8)
     legend(axes[-1], 6, **BESIDE)
     figure.suptitle(title, fontsize=9)
+    return figure
+
+
+def regrets(standings: Sequence[Any]) -> Figure:
+    """Geometric mean of every estimator's regret with its standard error, and the worst of all."""
+    figure, (axis,) = canvas(COLUMN, 0.7 + 0.16 * len(standings))
+    places = np.arange(len(standings))[::-1]
+    means = [standing.regret for standing in standings]
+    errors = [standing.regret_se for standing in standings]
+    axis.errorbar(means, places, xerr=errors, fmt="o", ms=3.5, lw=1, color=BLUE, label="mean")
+    worst = [min(standing.worst, WORST_SHOWN) for standing in standings]
+    axis.plot(worst, places, ls="", marker="|", ms=6, color=RED, label="worst world")
+    axis.axvline(1, color="black", lw=0.8, ls="--")
+    axis.set_xscale("log")
+    axis.set_yticks(places, [standing.label for standing in standings], fontsize=6)
+    describe(axis, "regret (RMSE over the least)", title="all worlds and sizes", title_size=8)
+    legend(axis, 6, loc="upper right")
+    return figure
+
+
+def regret_map(rows: Sequence[Row], standings: Sequence[Any]) -> Figure:
+    """Regret of every estimator in every world, a panel for each size; the least is ringed."""
+    from osiris_jax.study.regret import label_of
+
+    labels = [standing.label for standing in standings]
+    sizes = sorted({row["size"] for row in rows})
+    worlds = list(dict.fromkeys(row["world"] for row in sorted(rows, key=lambda r: r["kind"])))
+    width = 1.6 + 0.17 * len(worlds)
+    figure, axes = canvas(width * len(sizes), 1.6 + 0.15 * len(labels), columns=len(sizes))
+    colours: dict[str, Any] = {"cmap": "cividis", "vmin": 0, "vmax": np.log10(MOST_MAPPED)}
+    for axis, size in zip(axes, sizes, strict=True):
+        table = np.full((len(labels), len(worlds)), np.nan)
+        for row in rows:
+            if row["size"] == size:
+                table[labels.index(label_of(row)), worlds.index(row["world"])] = row["regret"]
+        axis.imshow(np.log10(table), aspect="auto", **colours)
+        for place in np.argwhere(table == 1):
+            axis.plot(*place[::-1], "o", ms=3, mfc="none", mec="white", mew=0.8)
+        axis.set_xticks(range(len(worlds)), worlds, rotation=90, fontsize=5.5)
+        axis.set_yticks(range(len(labels)), labels if axis is axes[0] else [], fontsize=5.5)
+        describe(axis, title=f"N = {size}", title_size=8)
+    ticks = [1, 2, 5, MOST_MAPPED]
+    bar = figure.colorbar(axes[0].images[0], ax=axes, shrink=0.6, ticks=np.log10(ticks))
+    bar.ax.set_yticklabels([*map(str, ticks[:-1]), f"{MOST_MAPPED} and more"], fontsize=6)
+    bar.set_label("regret", fontsize=7)
     return figure
 
 

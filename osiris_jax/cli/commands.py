@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from osiris_jax.cli.arena import RunArena
 from osiris_jax.cli.bench import Bench
 from osiris_jax.cli.calibrate import Calibrate
 from osiris_jax.cli.coverage import MeasureCoverage
@@ -30,6 +31,7 @@ COMMANDS = {
     "show": ShowWorld,
     "list": ListAll,
     "study": RunStudy,
+    "arena": RunArena,
     "reproduce": Reproduce,
     "calibrate": Calibrate,
     "coverage": MeasureCoverage,

@@ -9,6 +9,7 @@ from typing import Any
 from osiris_jax.cli.options import option
 from osiris_jax.core.terminal import print_table
 from osiris_jax.worlds import WORLDS, loader
+from osiris_jax.worlds.cards import family_of, half_of
 
 HEADER = ["name", "what it is"]
 OMISSION = "Any of these after omission; osiris, osirwis: of is and of wis (Shen et al. 2021)."
@@ -43,7 +44,7 @@ def registries() -> dict[str, dict[str, str]]:
     from osiris_jax.relevance import RELEVANCE
 
     return {
-        "worlds": _lines(worlds()),
+        "worlds": {name: world_line(name) for name in WORLDS},
         "estimators": _lines(ESTIMATORS) | {"osiris-<name>": OMISSION},
         "relevance tests": _lines(RELEVANCE) | {"true": TRUE},
         "choices of the level (alpha=...)": _lines(SELECTION),
@@ -51,9 +52,14 @@ def registries() -> dict[str, dict[str, str]]:
     }
 
 
-def worlds() -> dict[str, Callable[..., Any]]:
-    """The worlds as a registry: name -> the function that makes it."""
-    return {name: loader(name) for name in WORLDS}
+def world_line(name: str) -> str:
+    """What a world is, and in which half of the arena."""
+    what = first_line(loader(name)).rstrip(".")
+    if family_of(name) == "random":
+        from osiris_jax.worlds.random_mdps import kind_of
+
+        what = kind_of(int(name.removeprefix("random-"))).in_words()
+    return f"{what} [{half_of(name)}]."
 
 
 def first_line(function: Callable) -> str:

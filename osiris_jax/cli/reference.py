@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from osiris_jax.batch import TrajectoryBatch
-from osiris_jax.cli.listing import HEADER, TRUE, first_line, worlds
+from osiris_jax.cli.listing import HEADER, TRUE, first_line, world_line
 from osiris_jax.core.faces import markdown
 from osiris_jax.core.options import keywords
 from osiris_jax.estimators import ESTIMATORS
@@ -24,6 +24,7 @@ from osiris_jax.pipeline.selection import THRESHOLDS as THRESHOLD_GRID
 from osiris_jax.relevance import RELEVANCE, THRESHOLDS
 from osiris_jax.study.checks import needs
 from osiris_jax.study.plan import TRUE_TOLERANCE
+from osiris_jax.worlds import WORLDS
 
 REFRESH = "osiris-jax list --markdown > docs/reference.md"
 FIELDS = (
@@ -47,8 +48,9 @@ def reference() -> str:
         *_selection(),
         *_fits(),
         "## Worlds",
-        "Names for `oj.make` and for studies; more in [worlds.md](worlds.md).",
-        markdown(HEADER, [[_code(name), first_line(f)] for name, f in worlds().items()]),
+        "Names for `oj.make` and for studies, with the half of the [arena](arena.md) they are "
+        "in; more in [worlds.md](worlds.md).",
+        markdown(HEADER, [[_code(name), world_line(name)] for name in WORLDS]),
     ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

@@ -101,7 +101,7 @@ def osiris_rows(world: TabularWorld, exact: Any) -> tuple[list[str], list[list[s
     for tolerance in TOLERANCES:
         maps[f"true relevance, tolerance {tolerance:g}"] = exact.relevance(tolerance)
     maps["keep none (behaviour)"] = np.zeros(world.num_states, bool)
-    visited = exact.occupancy("behavior").sum(0) > 0
+    visited = exact.visited
     moments = exact.moments("osiris", keep=np.stack(list(maps.values())), n=world.size)
     columns = (maps, maps.values(), moments.bias, moments.std, moments.rmse)
     rows = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -129,6 +130,22 @@ def check_unpacked(archive: Any, names: Sequence[str]) -> None:
             "if it is meant so, write it uncompressed by np.savez"
         )
     check_fits(unpacked, "unpacking it", "leave out what is not needed")
+
+
+def commit_of_package() -> str | None:
+    """The commit that this package is checked out at, with + if files were changed; or None."""
+
+    def told(*words: str) -> str:
+        here = Path(__file__).parent
+        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        if not told("ls-files", Path(__file__).name):
+            return None  # in somebody else's repository
+        return told("rev-parse", "HEAD") + "+" * bool(told("status", "--porcelain", "."))
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def cache_folder() -> Path:

@@ -84,7 +84,8 @@ def consistency_rows(
     truth = truth_of(study)
     moments = cell_moments(lambda: [np.concatenate(values, axis=1)], truth.value)
     osirwis = dataclasses.replace(study, estimators=("osirwis",))
-    return rows_of(osirwis, moments, truth, protocol.name)
+    cells, world = osirwis.cells(), osirwis.world.name
+    return rows_of(world, osirwis.trials, cells, moments, truth, protocol.name)
 
 
 def consistency_claims(rows: Rows) -> list[dict[str, Any]]:

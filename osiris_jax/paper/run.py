@@ -186,9 +186,9 @@ def results_of(
         else:
             error = values[:, -1].std() / math.sqrt(plan.trials)
             truth = Truth(float(values[:, -1].mean()), float(error), plan.trials * plan.size)
-        rows = rows_of(
-            alone, cell_moments(lambda values=values: [values], truth.value), truth, protocol.name
-        )
+        moments = cell_moments(lambda values=values: [values], truth.value)
+        cells, world = alone.cells(), plan.world.name
+        rows = rows_of(world, plan.trials, cells, moments, truth, protocol.name)
         if plan.overlapping:
             for row in rows:  # the formulas are for independent trials
                 row.update(dict.fromkeys(WITHOUT_ERRORS, math.nan))

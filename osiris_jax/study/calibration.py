@@ -184,8 +184,7 @@ class Calibration:
 def _gaps(world: TabularWorld, discount: float) -> np.ndarray:
     """[state] the largest less the smallest Q; -1 where trajectories of the behaviour never are."""
     exact = world.exact(discount)
-    visited = exact.occupancy("behavior").sum(0) > 0
-    return np.where(visited, exact.q.max(1) - exact.q.min(1), -1.0)
+    return np.where(exact.visited, exact.gaps, -1.0)
 
 
 @compiled(static_argnames=("form", "num_classes"))

@@ -58,7 +58,7 @@ def run(
         truth = truth_of(study)
         progress("truth", 1, 1)
         moments = cell_moments(store.parts, truth.value)
-        rows = rows_of(study, moments, truth)
+        rows = rows_of(study.world.name, study.trials, study.cells(), moments, truth)
         notes, folder = notes_of(study, moments, rows), None if out is None else Path(out)
         return StudyResult(study, truth, rows, notes, store, folder)
 

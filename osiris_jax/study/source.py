@@ -22,7 +22,7 @@ from osiris_jax.worlds.rollout import Shared, batch_of, outcomes, record_fields
 from osiris_jax.worlds.world import World
 
 ASKED_FOR_LENGTHS = 8
-PILOT_TRIALS, MANY_TRIALS = 64, 1000
+PILOT_TRIALS, MANY_TRIALS = 64, 10_000
 LARGEST_ONLY = (1.0,)
 
 _fold_in_all = compiled(jax.vmap(random.fold_in, (None, 0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,8 +12,8 @@ import jax
 import numpy as np
 
 from osiris_jax.core.random_streams import TRUTH_STREAM
-from osiris_jax.study.plan import Study
-from osiris_jax.study.store import Experiment, Store
+from osiris_jax.study.plan import Cell, Study
+from osiris_jax.study.store import Store
 from osiris_jax.worlds.tabular import TabularWorld
 
 if TYPE_CHECKING:
@@ -103,11 +104,16 @@ def cell_moments(parts: Any, truth: float) -> CellMoments:
 
 
 def rows_of(
-    experiment: Experiment, moments: CellMoments, truth: Truth, protocol: str = "independent"
+    world: str,
+    trials: int,
+    cells: Sequence[Cell],
+    moments: CellMoments,
+    truth: Truth,
+    protocol: str = "independent",
 ) -> list[dict[str, Any]]:
-    """The rows of the summary, one per cell."""
+    """The rows of the summary of a world, one per cell."""
     rows = []
-    for number, cell in enumerate(experiment.cells()):
+    for number, cell in enumerate(cells):
         m = CellMoments(*(float(moment[number]) for moment in moments))
         count = m.finite or math.nan
         std, rmse = math.sqrt(m.second), math.sqrt(m.error_second)
@@ -119,9 +125,9 @@ def rows_of(
         rows.append(
             {
                 "protocol": protocol,
-                "world": experiment.world.name,
+                "world": world,
                 **cell._asdict(),
-                "trials": experiment.trials,
+                "trials": trials,
                 "nan_trials": int(m.undefined),
                 "truth": truth.value,
                 "truth_se": truth.standard_error,

@@ -32,7 +32,7 @@ class TabularParams(environment.EnvParams):
 
 
 class TabularEnvironment(environment.Environment[TabularState, TabularParams]):
-    """A finite MDP; the observation is the state's id.
+    """A finite MDP; the observation is the id that is shown of the state.
 
     Args:
       dynamics: of a `TabularWorld`.
@@ -58,7 +58,7 @@ class TabularEnvironment(environment.Environment[TabularState, TabularParams]):
         return self.observe(key, state, action, params), state, reward, ended, info
 
     def observe(self, key: Array, state: TabularState, action: Any, params: TabularParams) -> Array:
-        return state.place
+        return params.dynamics.state_of(state.place)
 
     def is_terminated(self, state: TabularState, params: TabularParams) -> Array:
         return jnp.asarray(params.dynamics.terminal)[state.place]
@@ -81,7 +81,7 @@ class TabularEnvironment(environment.Environment[TabularState, TabularParams]):
         return spaces.Dict(
             {
                 "time": spaces.Discrete(self._step_limit),
-                "place": spaces.Discrete(self._dynamics.num_states),
+                "place": spaces.Discrete(len(self._dynamics.terminal)),
             }
         )
 

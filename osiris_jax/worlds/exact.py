@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from osiris_jax.worlds.exact_dr import mean_and_variance
+from osiris_jax.worlds.exact_results import Moments, VarianceTerms
+from osiris_jax.worlds.growth import reached, spectral_radius
 
 if TYPE_CHECKING:
     from osiris_jax.worlds.tabular import TabularWorld
@@ -39,38 +41,6 @@ SOLVABLE = {
 DOUBLY_ROBUST = [name for name, (_, recursion) in SOLVABLE.items() if recursion == "doubly robust"]
 
 
-class Moments(NamedTuple):
-    """The sampling distribution of an estimator over data sets of n trajectories."""
-
-    mean: Any
-    bias: Any
-    std: Any
-    rmse: Any
-
-
-class VarianceTerms(NamedTuple):
-    """Theorem 1 of Shen et al. 2021: the variance of OSIRIS as a sum of terms.
-
-    Attributes:
-      importance_sampling: the variance of IS.
-      centers: the squared mean of IS less that of OSIRIS, over n.
-      omitted_variance: what the variance of the omitted ratios' product takes away; never above 0.
-      covariance: minus the covariance of squared OSIRIS and squared omitted product, over n.
-      variance: the variance of OSIRIS, computed on its own.
-    """
-
-    importance_sampling: Any
-    centers: Any
-    omitted_variance: Any
-    covariance: Any
-    variance: Any
-
-    @property
-    def total(self):
-        """The sum of the terms, which the theorem says is the variance."""
-        return self.importance_sampling + self.centers + self.omitted_variance + self.covariance
-
-
 class Exact:
     """Values, relevance and the exact behaviour of estimators in a tabular world.
 
@@ -79,6 +49,8 @@ class Exact:
       discount: gamma in [0, 1].
 
     A map `keep` is [state], true where ratios are kept; [map, state] answers for many maps at once.
+    Where states are aliased, maps, `gaps` and `relevance` are by the id that is shown, and all else
+    by state.
     """
 
     def __init__(self, world: TabularWorld, discount: float = 1.0):
@@ -87,6 +59,7 @@ class Exact:
         self.world, self.discount, self.horizon = world, float(discount), world.horizon
         self.behavior, self.target = world.behavior_probs, world.target_probs
         self._steps, self._transitions = world.dynamics, {}
+        self._num_states = len(self._steps.terminal)
         supported = self.behavior > 0
         self.ratio = np.where(supported, self.target / np.where(supported, self.behavior, 1), 0)
 
@@ -127,16 +100,31 @@ class Exact:
         Entry 0 is `action_values`. For the target policy it makes `dr` as good as it can be.
         """
         table = self.world.policy_table(policy)
-        reward = self._expect(1, np.ones(self.world.num_states))
-        following, by_time = np.zeros(self.world.num_states), []
+        reward = self._expect(1, np.ones(self._num_states))
+        following, by_time = np.zeros(self._num_states), []
         for _ in range(self.horizon):
             by_time.append(reward + self.discount * self._expect(0, following))
             following = (table * by_time[-1]).sum(-1)
         return np.array(by_time[::-1])
 
+    @cached_property
+    def gaps(self) -> np.ndarray:
+        """[state] the largest less the smallest Q; of an id, the largest gap of its states."""
+        return self._by_id(np.maximum, self.q.max(1) - self.q.min(1))
+
+    @cached_property
+    def visited(self) -> np.ndarray:
+        """[state] true where trajectories of the behaviour ever are before they end."""
+        return self._by_id(np.maximum, self.occupancy("behavior").sum(0) > 0)
+
+    def _by_id(self, combine: np.ufunc, of_state: np.ndarray) -> np.ndarray:
+        by_id = np.zeros(self.world.num_states, of_state.dtype)
+        combine.at(by_id, self.world.shown, of_state)
+        return by_id
+
     def relevance(self, tolerance: float = TOLERANCE) -> np.ndarray:
         """[state] true where actions differ in Q by more than the tolerance."""
-        return self.q.max(1) - self.q.min(1) > tolerance
+        return self.gaps > tolerance
 
     def composite(self, keep: Any) -> np.ndarray:
         """[state, action] the target policy where ratios are kept, the behaviour elsewhere."""
@@ -144,13 +132,9 @@ class Exact:
 
     def occupancy(self, policy: Any = "behavior") -> np.ndarray:
         """[time, state] probability that a trajectory still runs and is in the state."""
-        table = self.world.policy_table(policy)
-        pairs = np.arange(table.size)
-        # [state * action, state], so that the policy maps states to pairs
-        acting = sparse.csr_array((table.ravel(), (pairs, pairs // table.shape[1])))
-        onward = self._transition(0).T @ acting
-        running, rows = np.zeros(self.world.num_states), []
-        running[self._steps.start] = self._steps.start_probability
+        onward = (self._acting(self.world.policy_table(policy)) @ self._transition(0)).T
+        running, rows = np.zeros(self._num_states), []
+        np.add.at(running, self._steps.start, self._steps.start_probability)
         for _ in range(self.horizon):
             rows.append(running)
             running = (onward @ running) * ~self._steps.terminal
@@ -160,6 +144,50 @@ class Exact:
         """[horizon + 1] probability of each number of steps."""
         running = np.append(self.occupancy(policy).sum(1), 0.0)
         return np.append(0.0, running[:-1] - running[1:])
+
+    # Weights --------------------------------------------------------------------------------
+
+    @cached_property
+    def squared_weight(self) -> float:
+        """E[(product of all ratios)^2]: so many trajectories are worth one of the target's own."""
+        return self._mean(self.ratio**2, 0)
+
+    @cached_property
+    def spectral_radius(self) -> float:
+        """Of sum_a pi_b rho^2 P over the states that the target reaches.
+
+        Above 1 the second moment of the weights, and with it the variance of importance sampling,
+        grows geometrically with the horizon, by this factor a step.
+        """
+        onward = self._acting(self.behavior * self.ratio**2) @ self._transition(0)
+        return spectral_radius(onward, self._reached(self.target))
+
+    @property
+    def reached(self) -> np.ndarray:
+        """[state] true where trajectories of the behaviour can be, however long they last."""
+        return self._reached(self.behavior)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether the variance of IS grows geometrically with the horizon, or is beyond float64."""
+        return self.spectral_radius > 1 + TOLERANCE or not np.isfinite(self.squared_weight)
+
+    def weights_in_words(self) -> str:
+        """What becomes of the variance of importance sampling as trajectories get longer."""
+        if not np.isfinite(self.squared_weight):
+            return "the variance of IS lies beyond float64"
+        if self.is_heavy:
+            return f"the variance of IS grows {self.spectral_radius:.3g} times a step"
+        return "the variance of IS stays bounded as the horizon grows"
+
+    def _acting(self, table: np.ndarray) -> sparse.csr_array:
+        """[state, state * action] what leads from a state to its actions."""
+        pairs = np.arange(table.size)
+        return sparse.csr_array((table.ravel(), (pairs // table.shape[1], pairs)))
+
+    def _reached(self, policy: np.ndarray) -> np.ndarray:
+        """[state] true where trajectories of a policy can be before they end."""
+        return reached(self._acting(policy) @ self._transition(0), self._steps)
 
     # Estimators -----------------------------------------------------------------------------
 
@@ -240,17 +268,17 @@ class Exact:
         where the mean of each ratio is 1; a trajectory with fewer has ratios of 1 there. Their sum
         is `bias_covariance` (appendix of Shen et al. 2021).
         """
-        keep = self._map(keep)
-        if keep.ndim > 1:
+        of_state = self._map(keep)
+        if of_state.ndim > 1:
             raise ValueError("keep: expected one map, [state]")
         kept, omitted = self._kept_and_omitted(keep)
         counts = np.arange(self.horizon + 1)
         weight = np.where(counts[:, None, None] > 0, kept * omitted, kept)
-        return np.diff(self._counted(weight, keep))
+        return np.diff(self._counted(weight, of_state))
 
     def expected_log_weight(self, keep: Any = None):
         """E of the log of the product of kept ratios under the behaviour policy."""
-        keep = np.ones(self.world.num_states, bool) if keep is None else self._map(keep)
+        keep = self._map(np.ones(self.world.num_states) if keep is None else keep)
         visited = self.occupancy("behavior").sum(0)
         with np.errstate(divide="ignore", invalid="ignore"):
             by_action = np.where(self.behavior > 0, self.behavior * np.log(self.ratio), 0)
@@ -261,13 +289,14 @@ class Exact:
     # The recursion --------------------------------------------------------------------------
 
     def _map(self, keep: Any) -> np.ndarray:
+        """[..., state] of a map by the ids that are shown."""
         keep = np.asarray(keep)
         if keep.shape[-1:] != (self.world.num_states,) or keep.ndim > 2:
             raise ValueError(
                 f"keep: expected [state] or [map, state] with {self.world.num_states} states, "
                 f"got shape {keep.shape}"
             )
-        return keep.astype(bool)
+        return keep.astype(bool)[..., self.world.shown]
 
     def _weight(self, estimator: str, keep: Any) -> np.ndarray:
         """[..., state, action] the ratio by which the estimator weighs a step."""
@@ -332,7 +361,7 @@ class Exact:
             steps, used = self._steps, self._steps.probability > 0
             first = np.append(0, np.cumsum(np.count_nonzero(used, -1)))
             entries = steps.probability[used] * steps.reward[used] ** power
-            shape = (len(first) - 1, self.world.num_states)
+            shape = (len(first) - 1, self._num_states)
             matrix = sparse.csr_array((entries, steps.successor[used], first), shape=shape)
             matrix.eliminate_zeros()
             self._transitions[power] = matrix

@@ -20,6 +20,8 @@ SLACK = 1e-6
 class TabularDynamics:
     """A finite MDP by its possible successors; state, observation and state id are one.
 
+    Unless states are aliased: then several have one id, and only that is shown.
+
     Attributes:
       successor: [state, action, slot] where a step may lead.
       probability: [state, action, slot] how likely; unused slots have 0.
@@ -28,6 +30,9 @@ class TabularDynamics:
       start: [start] states in which trajectories begin.
       start_probability: [start] how likely.
       terminal: [state] states that end a trajectory on entering.
+      num_states: number of ids that are shown (static).
+      num_actions: number of actions (static).
+      shown: [state] the id of each; None where it is its own.
     """
 
     successor: np.ndarray
@@ -39,6 +44,7 @@ class TabularDynamics:
     terminal: np.ndarray
     num_states: int = dataclasses.field(metadata={"static": True})
     num_actions: int = dataclasses.field(metadata={"static": True})
+    shown: np.ndarray | None = None
 
     @property
     def num_visits(self) -> int:
@@ -54,7 +60,7 @@ class TabularDynamics:
         return state
 
     def state_of(self, observation: Array) -> Array:
-        return observation
+        return observation if self.shown is None else jnp.asarray(self.shown)[observation]
 
     def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
         visit = self.visit(key, state, action)
@@ -77,8 +83,12 @@ class TabularDynamics:
             "reward": jnp.ravel(self.reward)[visit],
             "log_ratio": jnp.ravel(decider.log_ratio)[pair],
             "action": pair % self.num_actions,
-            "state": pair // self.num_actions,
+            "state": self.state_of(pair // self.num_actions),
         }
+
+    def observation_of(self, visit: Array) -> Array:
+        """The state, which policies read, of such steps."""
+        return visit.astype(jnp.int32) // (self.successor.shape[-1] * self.num_actions)
 
     def _slot(self, first: Array, uniform: Array) -> Array:
         """How many slots from `first` on are passed by `uniform`, by bisection."""
@@ -92,7 +102,7 @@ class TabularDynamics:
 
 
 def build_dynamics(
-    transition: Any, reward: Any, start: Any, terminal: Any = None
+    transition: Any, reward: Any, start: Any, terminal: Any = None, observe: Any = None
 ) -> TabularDynamics:
     """Checks the parts of an MDP, described at `TabularWorld`, and puts them together."""
     transition = _numbers("transition", transition)
@@ -124,6 +134,7 @@ def build_dynamics(
     total = np.where(terminal[:, None], 1, probability.sum(-1))
     _fail_unless_one("transition", total)
     starts, start_probability = _start(start, num_states, terminal)
+    shown = None if observe is None else _shown(observe, num_states)
     probability = np.where(terminal[:, None, None], 0, probability / total[..., None])
     passed = np.cumsum(probability, -1)
     return TabularDynamics(
@@ -134,8 +145,9 @@ def build_dynamics(
         start=starts.astype(np.int32),
         start_probability=start_probability,
         terminal=terminal,
-        num_states=num_states,
+        num_states=num_states if shown is None else 1 + int(shown.max()),
         num_actions=num_actions,
+        shown=shown,
     )
 
 
@@ -180,6 +192,17 @@ def _slots(transition: np.ndarray, reward: np.ndarray):
     successor[place], probability[place] = possible[2], transition[possible]
     gain[place] = reward[possible[: reward.ndim]]
     return successor, probability, gain
+
+
+def _shown(observe: Any, num_states: int) -> np.ndarray:
+    observe = _numbers("observe", observe)
+    if observe.shape != (num_states,) or observe.dtype.kind not in "iu":
+        raise ValueError(
+            f"observe: expected the integer id of each of {num_states} states, "
+            f"got {observe.dtype} of shape {observe.shape}"
+        )
+    _fail_where("observe", observe < 0, lambda place: f"{observe[place]} is no id")
+    return observe.astype(np.int32)
 
 
 def _start(start: Any, num_states: int, terminal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -271,8 +271,8 @@ def batch_of(
     fields = jax.tree.map(pad_or_cut, recorded.fields)
     mask = jnp.arange(steps)[None, None] < recorded.lengths[..., None]
     if hasattr(dynamics, "visit"):
-        fields = dynamics.fields_of(decider, fields)
-        fields |= _probs_of(decider, fields["state"]) if probs else {}
+        visit, fields = fields, dynamics.fields_of(decider, fields)
+        fields |= _probs_of(decider, dynamics.observation_of(visit)) if probs else {}
     return TrajectoryBatch(
         **jax.tree.map(lambda x: _select(mask, x, jnp.zeros_like(x)), fields),
         mask=mask,

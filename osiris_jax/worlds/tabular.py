@@ -54,6 +54,9 @@ class TabularWorld(World):
       terminal: [state] true for the states that end a trajectory on entering. By default those
         that every action keeps for ever without reward.
       oracle: [state] a map of relevance known from elsewhere, or None.
+      observe: [state] the id that is shown of each state, where several look alike: estimators see
+        ids, `num_states` of them, and may take them for the states, while all exact answers are
+        those of the full MDP. Maps, such as `oracle`, are by id.
       size: the usual number of trajectories in a data set.
 
     Raises:
@@ -75,18 +78,30 @@ class TabularWorld(World):
         *,
         terminal: Any = None,
         oracle: Any = None,
+        observe: Any = None,
         name: str = "tabular",
         size: int = 25,
     ):
-        self.dynamics = build_dynamics(transition, reward, start, terminal)
-        num_states, num_actions = self.dynamics.successor.shape[:2]
-        by_state = (num_states, num_actions)
+        self.dynamics = build_dynamics(transition, reward, start, terminal, observe)
+        by_state = self.dynamics.successor.shape[:2]
         self.behavior_probs = policy_table("behavior", behavior, by_state)
         self.target_probs = policy_table("target", target, by_state)
         self.oracle = None if oracle is None else np.asarray(oracle, bool)
-        if self.oracle is not None and self.oracle.shape != (num_states,):
-            raise ValueError(f"oracle: expected {num_states} states, got {self.oracle.shape}")
+        if self.oracle is not None and self.oracle.shape != (self.num_states,):
+            raise ValueError(f"oracle: expected {self.num_states} states, got {self.oracle.shape}")
         super().__init__(name, horizon, size)
+
+    @property
+    def shown(self) -> np.ndarray:
+        """[state] the id that is shown of each."""
+        own = np.arange(len(self.dynamics.terminal), dtype=np.int32)
+        return own if self.dynamics.shown is None else self.dynamics.shown
+
+    @property
+    def is_markov(self) -> bool:
+        """Whether no two states in which a trajectory can be are shown alike."""
+        ids = self.shown[self.exact().reached]
+        return len(np.unique(ids)) == len(ids)
 
     def decider(self, policy: Any) -> FollowTable:
         probs = self.policy_table(policy)
@@ -98,9 +113,8 @@ class TabularWorld(World):
         if isinstance(policy, str):
             self.check_policy(policy)
             return self.target_probs if policy == "target" else self.behavior_probs
-        states = np.arange(self.dynamics.num_states)
-        table = policy(states) if callable(policy) else policy
-        return policy_table("policy", table, (len(states), self.dynamics.num_actions))
+        table = policy(self.shown) if callable(policy) else policy
+        return policy_table("policy", table, self.behavior_probs.shape)
 
     def identity(self) -> str:
         of_tables = (self.behavior_probs, self.target_probs, None, None, None, self.oracle)

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
+from osiris_jax.worlds.cards import Card, card_of
 from osiris_jax.worlds.rollout import Keys, Outcomes, outcomes, record
 
 POLICIES = ("behavior", "target")
@@ -41,6 +42,11 @@ class World(ABC):
     @property
     def num_actions(self) -> int:
         return self.dynamics.num_actions
+
+    @property
+    def card(self) -> Card:
+        """Its half in comparisons, whether states are Markov and weights heavy, its source."""
+        return card_of(self)
 
     @abstractmethod
     def decider(self, policy: Any) -> Any:

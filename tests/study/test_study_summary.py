@@ -24,7 +24,8 @@ def rows_of(values, truth, standard_error=0.0):
     one = study_of(sum(map(len, values)))
     parts = [np.reshape(part, (-1, 1)) for part in values]
     moments = summary.cell_moments(lambda: parts, truth)
-    return summary.rows_of(one, moments, summary.Truth(truth, standard_error, 0))
+    said = summary.Truth(truth, standard_error, 0)
+    return summary.rows_of(one.world.name, one.trials, one.cells(), moments, said)
 
 
 def test_standard_errors_cover_what_repetition_shows():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
@@ -18,23 +16,21 @@ from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.platforms import by_platform
 from osiris_jax.core.segments import segment_sum
+from osiris_jax.models.tabular_parts import (
+    Sizes,
+    StepValues,
+    Visited,
+    cross_fitting,
+    mean_policy,
+    mean_where_seen,
+    shrink,
+)
+from osiris_jax.models.tabular_rows import values_from_rows
 
 PURPOSE = "Q-hat by state"
-BLOCK = 512
-MOST_CELLS = 2**18  # counts of a TPU
-AT_ONCE = {4: 16, 8: 1}  # for how many data sets it has them, by the size of a float
-
-
-class StepValues(NamedTuple):
-    """What Q-hat says at every logged step; 0 in the padding.
-
-    Attributes:
-      q: [traj, time] Q-hat of the logged action.
-      v: [traj, time] sum over actions of pi_e(a|s) Q-hat(s, a).
-    """
-
-    q: Float[Array, "traj time"]
-    v: Float[Array, "traj time"]
+MOST_CELLS = 2**18  # of a matrix of counts on an accelerator
+AT_ONCE_ON_TPU = {4: 16, 8: 1}  # for how many data sets it has them, by the size of a float
+AT_ONCE_ON_GPU = 512
 
 
 def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepValues:
@@ -47,10 +43,10 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
       V_t(s) = sum_a pi_e(a|s) Q_t(s, a),
 
     where each mean of x is (sum of x + smoothing * xbar(s)) / (n(s, a) + smoothing), xbar(s) being
-    the mean over all visits to s (0 without any), and pi_e(.|s) is the mean of `target_probs` over
-    the visits to s. A trajectory's last step leads to an end of value 0, but at the time when the
-    longest ends it may have been cut: visits at that time have a reward, and no successor in the
-    second mean.
+    the mean over all visits to s, or over all the data for a state never seen, and pi_e(.|s) is the
+    mean of `target_probs` over the visits to s. A trajectory's last step leads to an end of value
+    0, but at the time when the longest ends it may have been cut: visits at that time have a
+    reward, and no successor in the second mean.
 
     Args:
       discount: gamma in [0, 1].
@@ -64,73 +60,50 @@ def tabular(batch: TrajectoryBatch, *, discount, folds: int, smoothing) -> StepV
     state, action, probs = (
         batch.require(field, PURPOSE) for field in ("state", "action", "target_probs")
     )
-    arrived = masked.fill(batch.mask, state, batch.num_states)[:, 1:]
-    successor = jnp.pad(arrived, ((0, 0), (0, 1)), constant_values=batch.num_states)
+    sizes = Sizes(batch.num_states, batch.num_actions, folds)
+    arrived = masked.fill(batch.mask, state, sizes.states)[:, 1:]
+    successor = jnp.pad(arrived, ((0, 0), (0, 1)), constant_values=sizes.states)
     state, action = masked.fill(batch.mask, state), masked.fill(batch.mask, action)
     probs = jnp.where(batch.mask[..., None], probs, 0)
-    pair = state * batch.num_actions + action
-    pair = jnp.where(batch.mask, pair, batch.num_states * batch.num_actions)
-
-    visited = _Visited(
-        batch.mask, masked.fill(batch.mask, batch.reward), state, action, pair, successor, probs
-    )
-    discount, smoothing = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
-    sizes = {"num_states": batch.num_states, "num_actions": batch.num_actions, "folds": folds}
-    usual = partial(_step_values, after=_dense if _fits_dense(batch) else _linked, **sizes)
-    at_once = AT_ONCE[batch.dtype.itemsize]
-    on_tpu = _few_dense(at_once, **sizes) if _num_cells(batch) <= MOST_CELLS else usual
-    return by_platform(visited, discount, smoothing, default=usual, tpu=on_tpu)
-
-
-def _num_cells(batch: TrajectoryBatch) -> int:
-    """How many (s, a, s') there are."""
-    return batch.num_states**2 * batch.num_actions
+    pair = jnp.where(batch.mask, state * sizes.actions + action, sizes.pairs)
+    reward = masked.fill(batch.mask, batch.reward)
+    visited = Visited(batch.mask, reward, state, action, pair, successor, probs)
+    numbers = (jnp.asarray(x, batch.dtype) for x in (discount, smoothing))
+    cells = sizes.pairs * sizes.states
+    fits = cells <= batch.mask.size
+    usual = partial(values_from_tables, sizes=sizes) if fits else values_from_rows(sizes)
+    forms = {}
+    if cells <= MOST_CELLS:
+        at_once = AT_ONCE_ON_TPU[batch.dtype.itemsize]
+        forms = {"tpu": few_tables(sizes, at_once), "gpu": few_tables(sizes, AT_ONCE_ON_GPU)}
+    return by_platform(visited, *numbers, default=usual, **forms)
 
 
-def _fits_dense(batch: TrajectoryBatch) -> bool:
-    """Whether their counts take no more room than the data."""
-    return _num_cells(batch) <= batch.mask.size
-
-
-class _Visited(NamedTuple):
-    """Visits to states, with 0 and beyond the last pair or state in the padding."""
-
-    mask: Bool[Array, "traj time"]
-    reward: Float[Array, "traj time"]
-    state: Int[Array, "traj time"]
-    action: Int[Array, "traj time"]
-    pair: Int[Array, "traj time"]
-    successor: Int[Array, "traj time"]
-    probs: Float[Array, "traj time action"]
-
-
-@partial(jax.jit, static_argnames=("after", "num_states", "num_actions", "folds"))
-def _step_values(
-    visited: _Visited,
-    discount: Float[Array, ""],
-    smoothing: Float[Array, ""],
-    *,
-    after: Callable[..., Callable[[Array], Array]],
-    num_states: int,
-    num_actions: int,
-    folds: int,
+@partial(jax.jit, static_argnames="sizes")
+def values_from_tables(
+    visited: Visited, discount: Float[Array, ""], smoothing: Float[Array, ""], sizes: Sizes
 ) -> StepValues:
-    """`tabular` of what was visited, successors summed by `after`."""
+    """Q-hat along the data from tables of all pairs, and a matrix of what follows each."""
     mask = visited.mask
-    model_of, learns = cross_fitting(len(mask), folds)
-    by_pair = partial(_sums_by_pair, visited.pair, learns, (num_states, num_actions))
+    model_of, learns = cross_fitting(len(mask), sizes.folds)
+    by_pair = partial(_sums_by_pair, visited.pair, learns, sizes)
     followed = jnp.broadcast_to(masked.followed(mask)[None], mask.shape)
-    visits, followed, reward = (
+    visits, followed, paid = (
         by_pair(x.astype(visited.reward.dtype)) for x in (mask, followed, visited.reward)
     )
-    sum_after = after(visited.pair, visited.successor, learns, visits.shape)
-    policy = _mean_policy(visited, num_states)[None]
-    reward = _shrink(reward, visits, smoothing)
+    matrix = _counts_of_successors(visited, learns, sizes)
+    policy = mean_policy(visited, sizes.states)[None]
+
+    def drawn_together(total: Array, count: Array) -> Float[Array, "model state action"]:
+        usual = mean_where_seen(total.sum(-1), count.sum(-1), axis=1)
+        return shrink(total, count, usual[..., None], smoothing)
+
+    reward = drawn_together(paid, visits)
 
     def step_back(following: Float[Array, "model state"], inputs):
         runs, state, action, probs = inputs
-        ahead = _shrink(sum_after(following), followed, smoothing)
-        by_action = reward + discount * ahead
+        total = jnp.einsum("mps,ms->mp", matrix, following, precision=lax.Precision.HIGHEST)
+        by_action = reward + discount * drawn_together(total.reshape(reward.shape), followed)
         logged = by_action[model_of, state]
         q = jnp.take_along_axis(logged, action[:, None], axis=1)[:, 0]
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)
@@ -143,9 +116,9 @@ def _step_values(
 
 
 @cache
-def _few_dense(at_once: int, **sizes: int) -> Callable[..., Any]:
-    """`_step_values` by matrices, which take memory: of few data sets at a time under `vmap`."""
-    dense = partial(_step_values, after=_dense, **sizes)
+def few_tables(sizes: Sizes, at_once: int) -> Any:
+    """`values_from_tables`, which take memory: of few data sets at a time under `vmap`."""
+    dense = partial(values_from_tables, sizes=sizes)
     few = custom_vmap(dense)
 
     @few.def_vmap
@@ -163,17 +136,46 @@ def _few_dense(at_once: int, **sizes: int) -> Callable[..., Any]:
     return few
 
 
-def cross_fitting(
-    num_trajectories: int, folds: int
-) -> tuple[Int[Array, " traj"], Bool[Array, "model traj"]]:
-    """Which model answers for each trajectory, and which trajectories each model learns from.
+def _by_fold(x: Shaped[Array, "traj time"], folds: int, value: int) -> Shaped[Array, "fold visit"]:
+    """The visits of each fold, i mod folds; the value where one has fewer trajectories."""
+    padded = jnp.pad(x, ((0, -len(x) % folds), (0, 0)), constant_values=value)
+    return jnp.swapaxes(padded.reshape(-1, folds, x.shape[1]), 0, 1).reshape(folds, -1)
 
-    Trajectory i is answered for by model i mod folds, which learns from those of the other folds;
-    with 0 or 1 folds by the one model that learns from all.
-    """
-    model_of = jnp.arange(num_trajectories) % max(folds, 1)
-    serves = jnp.arange(max(folds, 1))[:, None] == model_of[None]
-    return model_of, ~serves if folds > 1 else serves
+
+def _learnt(by_fold: Float[Array, "fold cell"]) -> Float[Array, "model cell"]:
+    """What each model learns, from sums of the folds: those of the others, or all of one."""
+    folds = len(by_fold)
+    if folds == 1:
+        return by_fold
+    others = (~jnp.eye(folds, dtype=bool)).astype(by_fold.dtype)
+    return jnp.tensordot(others, by_fold, 1, precision=lax.Precision.HIGHEST)
+
+
+def _sums_by_pair(
+    pair: Int[Array, "traj time"],
+    learns: Bool[Array, "model traj"],
+    sizes: Sizes,
+    value: Float[Array, "traj time"],
+) -> Float[Array, "model state action"]:
+    """The sum of a value over the visits to every (s, a) from which a model learns."""
+    folds, num_pairs = len(learns), sizes.pairs
+    of_folds = jax.vmap(partial(segment_sum, num_segments=num_pairs))(
+        _by_fold(value, folds, 0), _by_fold(pair, folds, num_pairs)
+    )
+    return _learnt(of_folds).reshape(folds, sizes.states, sizes.actions)
+
+
+def _counts_of_successors(
+    visited: Visited, learns: Bool[Array, "model traj"], sizes: Sizes
+) -> Float[Array, "model pair state"]:
+    """How often each state follows each pair in what a model learns from."""
+    folds, num_cells = len(learns), sizes.pairs * sizes.states
+    cell = visited.pair * sizes.states + visited.successor
+    cell = jnp.where(visited.successor < sizes.states, cell, num_cells)
+    cell = _by_fold(jnp.minimum(cell, num_cells), folds, num_cells)
+    ones = jnp.ones(cell.shape, visited.reward.dtype)
+    counts = jax.vmap(partial(segment_sum, num_segments=num_cells))(ones, cell)
+    return _learnt(counts).reshape(folds, -1, sizes.states)
 
 
 def supplied(batch: TrajectoryBatch, *, q: Any = None, q_steps: Any = None) -> StepValues:
@@ -219,100 +221,4 @@ def at_steps(
     return StepValues(masked.fill(batch.mask, q), v.sum(-1))
 
 
-def _by_fold(x: Shaped[Array, "traj time"], folds: int, value: int) -> Shaped[Array, "fold visit"]:
-    """The visits of each fold, i mod folds; the value where one has fewer trajectories."""
-    padded = jnp.pad(x, ((0, -len(x) % folds), (0, 0)), constant_values=value)
-    return jnp.swapaxes(padded.reshape(-1, folds, x.shape[1]), 0, 1).reshape(folds, -1)
-
-
-def _learnt(by_fold: Float[Array, "fold cell"]) -> Float[Array, "model cell"]:
-    """What each model learns, from sums of the folds: those of the others, or all of one."""
-    folds = len(by_fold)
-    if folds == 1:
-        return by_fold
-    others = (~jnp.eye(folds, dtype=bool)).astype(by_fold.dtype)
-    return jnp.tensordot(others, by_fold, 1, precision=lax.Precision.HIGHEST)
-
-
-def _sums_by_pair(
-    pair: Int[Array, "traj time"],
-    learns: Bool[Array, "model traj"],
-    shape: tuple[int, int],
-    value: Float[Array, "traj time"],
-) -> Float[Array, "model state action"]:
-    """The sum of a value over the visits to every (s, a) from which a model learns."""
-    folds, num_pairs = len(learns), math.prod(shape)
-    of_folds = jax.vmap(partial(segment_sum, num_segments=num_pairs))(
-        _by_fold(value, folds, 0), _by_fold(pair, folds, num_pairs)
-    )
-    return _learnt(of_folds).reshape(folds, *shape)
-
-
-def _dense(
-    pair: Int[Array, "traj time"],
-    successor: Int[Array, "traj time"],
-    learns: Bool[Array, "model traj"],
-    shape: tuple[int, int, int],
-) -> Callable[[Array], Array]:
-    """The sum over successors, as a product with the matrix of counts."""
-    folds, num_states, _ = shape
-    num_cells = num_states * num_states * shape[2]
-    cell = jnp.where(successor < num_states, pair * num_states + successor, num_cells)
-    cell = _by_fold(jnp.minimum(cell, num_cells), folds, num_cells)
-    ones = jnp.ones(cell.shape, jnp.result_type(float))
-    counts = jax.vmap(partial(segment_sum, num_segments=num_cells))(ones, cell)
-    matrix = _learnt(counts).reshape(folds, -1, num_states)
-
-    def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
-        weights = matrix.astype(following.dtype)
-        total = jnp.einsum("mps,ms->mp", weights, following, precision=lax.Precision.HIGHEST)
-        return total.reshape(shape)
-
-    return sum_after
-
-
-def _linked(
-    pair: Int[Array, "traj time"],
-    successor: Int[Array, "traj time"],
-    learns: Bool[Array, "model traj"],
-    shape: tuple[int, int, int],
-) -> Callable[[Array], Array]:
-    """The sum over successors, from the observed transitions, equal ones counted together."""
-    num_pairs = shape[1] * shape[2]
-    links = masked.group_pairs(pair.ravel(), successor.ravel(), num_pairs, block=BLOCK)
-    counts = jnp.repeat(learns.T, pair.shape[1], axis=0).astype(jnp.result_type(float))
-    weight = jax.ops.segment_sum(counts, links.of_item, len(links.first))
-
-    def sum_after(following: Float[Array, "model state"]) -> Float[Array, "model state action"]:
-        values = jnp.pad(following, ((0, 0), (0, 1))).T
-
-        def add_block(number: Int[Array, ""] | int, total: Array) -> Array:
-            place, after, share = (
-                lax.dynamic_slice_in_dim(x, number * BLOCK, BLOCK)
-                for x in (links.first, links.second, weight.astype(following.dtype))
-            )
-            return total.at[place].add(share * values[after], mode="drop")
-
-        blank = jnp.zeros((num_pairs, shape[0]), following.dtype)
-        total = lax.fori_loop(0, -(-links.number // BLOCK), add_block, blank)
-        return total.T.reshape(shape)
-
-    return sum_after
-
-
-def _mean_policy(visited: _Visited, num_states: int) -> Float[Array, "state action"]:
-    """The mean of the target's probabilities over the visits to a state, 0 where there are none."""
-    place = jnp.where(visited.mask, visited.state, num_states).ravel()
-    count = segment_sum(visited.mask.ravel().astype(visited.probs.dtype), place, num_states)
-    by_action = jnp.moveaxis(visited.probs, -1, 0).reshape(visited.probs.shape[-1], -1)
-    total = jax.vmap(partial(segment_sum, num_segments=num_states), (0, None))(by_action, place)
-    return (total / jnp.maximum(count, 1)[None]).T
-
-
-def _shrink(total: Array, count: Array, smoothing: Array) -> Float[Array, "model state action"]:
-    """(total + smoothing * pooled) / (count + smoothing), `pooled` being the state's mean.
-
-    Written as a step from the pooled mean, which is 0 for a pair never seen.
-    """
-    pooled = total.sum(-1, keepdims=True) / jnp.maximum(count.sum(-1, keepdims=True), 1)
-    return pooled + (total - count * pooled) / jnp.maximum(count + smoothing, 1)
+__all__ = ["StepValues", "at_steps", "cross_fitting", "supplied", "tabular"]

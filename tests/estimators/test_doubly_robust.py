@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from oracles import doubly_robust as oracle_dr
 
 import osiris_jax as oj
-from osiris_jax.core import platforms
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.models.qhat import supplied, tabular
+from osiris_jax.models.tabular_rows import BLOCK
 
 KERNELS = {"dr": dr, "wdr": wdr, "dm": dm}
 TABULAR = sys.modules["osiris_jax.models.tabular"]
-MODES = ("flat", "dense", "on a TPU")
+MODES = ("tables", "rows")
 DISCOUNTS = st.sampled_from([1.0, 0.9, 0.0])
 
 
@@ -46,14 +46,22 @@ def with_probs(data, seed, *, by_state=False):
 
 
 def both_ways(batch, folds, discount, smoothing):
-    """The fit by single transitions, by the matrix of counts, and in the form of a TPU."""
+    """The fit by tables of all pairs, and by the pairs that were seen."""
     found = {}
     for mode in MODES:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TABULAR, "_fits_dense", lambda batch, mode=mode: mode == "dense")
-            patch.setattr(platforms, "ASSUMED", "tpu" if mode == "on a TPU" else None)
+            only(mode, patch)
             found[mode] = tabular(batch, discount=discount, folds=folds, smoothing=smoothing)
     return found
+
+
+def only(mode, patch):
+    """That form alone, wherever the other would be used."""
+    rows, tables = TABULAR.values_from_rows, TABULAR.values_from_tables
+    if mode == "rows":
+        patch.setattr(TABULAR, "values_from_tables", lambda *x, sizes: rows(sizes)(*x))
+    else:
+        patch.setattr(TABULAR, "values_from_rows", lambda sizes: partial(tables, sizes=sizes))
 
 
 compiled_fit = jax.jit(both_ways, static_argnames="folds")
@@ -174,16 +182,16 @@ def test_one_step_has_rewards_and_no_successors(double):
 
 
 def test_more_transitions_than_a_block_holds(double):
-    """Distinct (s, a, s') fill two blocks and a part of a third; from all data at once."""
+    """Distinct (s, a, s') fill several blocks and a part of one; from all data at once."""
     rng, num_states = np.random.default_rng(9), 40
     data = random_data(9, 190)
     for episode in data:
         episode["states"] = rng.integers(num_states, size=len(episode["states"]))
         episode["target_probs"] = rng.dirichlet(np.ones(NUM_ACTIONS), len(episode["states"]))
     distinct = {(s, a, after) for s, a, _, after in oracle_dr.transitions(data, MAX_STEPS)}
-    assert 2 * TABULAR.BLOCK < len(distinct) < 3 * TABULAR.BLOCK
+    assert 4 * BLOCK < len(distinct) < 6 * BLOCK
+    assert num_states**2 * NUM_ACTIONS > 190 * MAX_STEPS  # by rows
     batch = load(data, num_states=num_states)
-    assert not TABULAR._fits_dense(batch)
     found = jax.jit(partial(tabular, folds=0))(batch, discount=0.9, smoothing=0.3)
     tables = oracle_dr.fitted_tables(data, data, NUM_ACTIONS, 0.9, 0.3)
     for i, episode in enumerate(data):
@@ -328,8 +336,7 @@ def test_trajectories_cut_by_the_horizon_have_not_ended(mode, double, monkeypatc
     policies = rng.dirichlet(np.full(actions, 10.0), (2, states))
     endless = {"horizon": steps, "terminal": np.zeros(states, bool)}
     world = oj.TabularWorld(transition, reward, 0, *policies, **endless)
-    monkeypatch.setattr(TABULAR, "_fits_dense", lambda batch: mode == "dense")
-    monkeypatch.setattr(platforms, "ASSUMED", "tpu" if mode == "on a TPU" else None)
+    only(mode, monkeypatch)
     batch = world.rollout(jax.random.split(jax.random.key(2), 1000), 2 * size, probs=True)
     assert (batch.lengths == steps).all()
 

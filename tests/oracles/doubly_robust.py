@@ -24,10 +24,17 @@ def transitions(data, longest):
     return found
 
 
-def smoothed_means(samples, smoothing):
-    """The mean of each action's samples, drawn to that of all as if `smoothing` more had it."""
+def mean_of(samples):
+    return sum(samples) / LD(len(samples)) if samples else LD(0)
+
+
+def smoothed_means(samples, smoothing, of_all_data):
+    """The mean of each action's samples, drawn to that of all as if `smoothing` more had it.
+
+    Without any sample that is the mean of all the data.
+    """
     everything = [x for of_action in samples for x in of_action]
-    pooled = sum(everything) / LD(len(everything)) if everything else LD(0)
+    pooled = mean_of(everything or of_all_data)
     means = []
     for of_action in samples:
         size = LD(len(of_action)) + LD(smoothing)
@@ -55,6 +62,9 @@ def fitted_tables(training, data, num_actions, discount, smoothing):
     values, tables = {state: LD(0) for state in states}, []
     for _ in range(horizon(data)):
         table = {}
+        paid = [r for _, _, r, _ in observed]
+        known = [after for _, _, _, after in observed if after != UNKNOWN]
+        came = [LD(0) if after is END else values[after] for after in known]
         for state in states:
             rewards, following = ([[] for _ in range(num_actions)] for _ in range(2))
             for s, a, r, after in observed:
@@ -62,8 +72,8 @@ def fitted_tables(training, data, num_actions, discount, smoothing):
                     rewards[a].append(r)
                     if after != UNKNOWN:
                         following[a].append(LD(0) if after is END else values[after])
-            ahead = smoothed_means(following, smoothing)
-            table[state] = smoothed_means(rewards, smoothing) + LD(discount) * ahead
+            ahead = smoothed_means(following, smoothing, came)
+            table[state] = smoothed_means(rewards, smoothing, paid) + LD(discount) * ahead
         values = {state: np.sum(policies[state] * table[state]) for state in states}
         tables.insert(0, table)
     return tables

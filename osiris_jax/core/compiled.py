@@ -2,8 +2,9 @@
 
 A kernel looks its functions up by name while it is traced, so the functions behind all names are
 part of the key: what is registered anew under an old name is compiled anew. And compiled code is
-memory that Linux counts in pieces, 65,530 for a process, hundreds of which a kernel takes:
-after a hundred kernels all are forgotten, so that a process may see any number of shapes.
+memory that Linux counts in pieces, 65,530 for a process, hundreds of which a kernel takes, and
+thousands a study: after a hundred kernels, or many pieces, all are forgotten, so that a process may
+see any number of shapes.
 
 For one small data set compiling takes seconds and running milliseconds. A kernel that is `quick`
 then tells XLA to hurry, which halves the time to the first number.
@@ -17,6 +18,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -24,7 +26,7 @@ from jax.core import Tracer
 
 from osiris_jax.core import platforms
 
-MOST_PROGRAMS = 96
+MOST_PROGRAMS, MOST_PIECES = 96, 30_000
 FEW_NUMBERS = 2**20
 LEVEL = "xla_backend_optimization_level"
 HURRY = {LEVEL: 1, "xla_cpu_use_fusion_emitters": False}
@@ -63,7 +65,7 @@ class Compiled:
         if self._quick and _are_few_numbers((arguments, keywords)):
             jitted = self._hurried
         value = jitted(*arguments, _registered=_registered(), **keywords)
-        if self._cache_size() > before and programs() > MOST_PROGRAMS:
+        if self._cache_size() > before and (programs() > MOST_PROGRAMS or pieces() > MOST_PIECES):
             release_all()
         return value
 
@@ -136,6 +138,12 @@ def compiled(
 def programs() -> int:
     """How many programs the package's kernels hold."""
     return sum(kernel._cache_size() for kernel in _EVERY)
+
+
+def pieces() -> int:
+    """Of this process's memory, as Linux counts them; 0 where nobody does."""
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 def release_all() -> None:

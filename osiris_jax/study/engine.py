@@ -21,6 +21,7 @@ from jax import Array
 
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.machine import cores
+from osiris_jax.core.once import once
 from osiris_jax.study.chunks import most_trials
 from osiris_jax.study.kernel import (
     ARRAYS_OF_ACTION,
@@ -181,4 +182,4 @@ class Engine:
 
 @compiled
 def _estimate(estimates: Estimates, drawn: DataSets) -> Array:
-    return jax.vmap(partial(of_data_set, estimates))(drawn)
+    return once(jax.vmap(of_data_set, (None, 0)))(estimates, drawn)

@@ -26,17 +26,29 @@ ARRAYS, ARRAYS_OF_ACTION = 16, 3
 class Estimates:
     """What to estimate from a data set. Numbers are traced, so that other ones compile nothing.
 
+    Those that options of one name have in common are one, so that what is computed from them is
+    seen to be one too.
+
     Attributes:
-      specs: the estimators from all ratios, then those after omission, by test.
+      numbers: of the specifications, each once.
+      form: the specifications without their numbers.
+      places: which of `numbers` is each of theirs.
       evidence: for each of `specs`, the number of the evidence that it shares with others.
       sizes: numbers of trajectories.
       on_policy: before which of `specs` the on-policy mean comes, or None.
     """
 
-    specs: tuple[Spec, ...]
+    numbers: tuple[Array, ...]
+    form: Any = dataclasses.field(metadata={"static": True})
+    places: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     evidence: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     sizes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     on_policy: int | None = dataclasses.field(metadata={"static": True})
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The estimators from all ratios, then those after omission, by test."""
+        return jax.tree.unflatten(self.form, [self.numbers[place] for place in self.places])
 
 
 def estimates_of(study: Study) -> Estimates:
@@ -50,7 +62,18 @@ def estimates_of(study: Study) -> Estimates:
         test = (column.test, spec.estimator.by_lag)
         specs.append(spec)
         evidence.append(-1 if spec.test is None else shared.setdefault(test, len(shared)))
-    return Estimates(tuple(specs), tuple(evidence), study.sizes, on_policy)
+    leaves, form = jax.tree_util.tree_flatten_with_path(tuple(specs))
+    seen: dict[Any, int] = {}
+    places = tuple(seen.setdefault(_known_by(path, x), len(seen)) for path, x in leaves)
+    numbers = tuple(leaves[places.index(place)][1] for place in range(len(seen)))
+    return Estimates(numbers, form, places, tuple(evidence), study.sizes, on_policy)
+
+
+def _known_by(path: Any, number: Array) -> Any:
+    """What tells a number of a specification from others: its option's name, and what it is."""
+    is_key = jnp.issubdtype(number.dtype, jax.dtypes.prng_key)
+    plain = np.asarray(random.key_data(number) if is_key else number)
+    return str(path[-1]), str(number.dtype), plain.shape, plain.tobytes()
 
 
 def _spec(study: Study, column: Column) -> Spec:

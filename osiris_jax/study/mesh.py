@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.memory import free
+from osiris_jax.core.once import once
 from osiris_jax.core.platforms import ALL, EACH, GPUS, mesh_of, over_devices
 from osiris_jax.study.kernel import Estimates, bytes_on_device, estimates_of, of_data_set
 from osiris_jax.study.plan import Study
@@ -93,7 +94,7 @@ def _found(shape: Shape, estimates: Estimates, leaves: list, discount: Array, ke
     dynamics, behavior, _ = shape.shared.restore(leaves)
     batch = batch_of(dynamics, behavior, drawn.data, steps=shape.steps, probs=shape.probs)
     data = DataSets(keys, batch, drawn.on_policy)
-    return Found(jax.vmap(partial(of_data_set, estimates))(data), drawn.data.lengths.max(1))
+    return Found(once(jax.vmap(of_data_set, (None, 0)))(estimates, data), drawn.data.lengths.max(1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

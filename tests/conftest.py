@@ -5,6 +5,7 @@ another process runs as users run it, unless it is in a hurry too; so does all o
 `OSIRIS_JAX_TESTS=optimised pytest`.
 """
 
+import gc
 import math
 import os
 import signal
@@ -48,6 +49,8 @@ if HURRIES:
     compiled.HURRY |= UNOPTIMISED
 
 MOST_PIECES = 20_000  # of the 65,530 that Linux allows: a module may add thousands
+compiled.MOST_PROGRAMS = 1000  # tests share more of them than a user does
+gc.set_threshold(20_000, 20, 20)  # tracing makes many objects, few of them garbage
 
 # a shell ignores Ctrl-C for what it starts in the background, and so for what tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -86,10 +89,14 @@ def pytest_collection_modifyitems(items):
 def _forget_compilations():
     """Frees what was compiled before Linux ends a process with too many mapped pieces of code.
 
-    Not after every module: the next ones would trace and compile again what they share.
+    Not after every module: the next ones would trace and compile again what they share. So there
+    are millions of objects, and a search for garbage among those of modules before finds none.
     """
+    gc.collect()
+    gc.freeze()
     yield
     if mapped_pieces() > MOST_PIECES:
+        gc.unfreeze()
         jax.clear_caches()
 
 

@@ -124,6 +124,11 @@ def load(data, steps=MAX_STEPS, num_states=NUM_STATES):
     )
 
 
+def in_numpy(tree):
+    """The same in NumPy arrays: whatever is read of them one by one compiles nothing."""
+    return jax.tree.map(np.asarray, tree)
+
+
 def stacked(batches):
     """The batches as one, [trial, traj, time]."""
     return jax.tree.map(lambda *fields: jax.device_put(np.stack(fields)), *batches)

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import weakref
 from pathlib import Path
 
 import jax
@@ -20,9 +21,8 @@ FEW = {"resamples": 20, "methods": "percentile"}
 
 
 @pytest.fixture
-def compilations():
+def compilations(all_kept):
     """The seconds of every program that XLA compiled, or a cache on disk had."""
-    compiled.release_all()  # else the limit on programs might be reached between two logs
     found = []
 
     def listen(event, seconds, **_):
@@ -107,8 +107,14 @@ def rising(x, *, power):
     return x
 
 
-def test_what_was_compiled_is_released(monkeypatch):
-    monkeypatch.setattr(compiled, "MOST_PROGRAMS", compiled.programs() + 10)
+@pytest.fixture
+def no_other_kernels(monkeypatch):
+    """Releases what a test compiles itself, and not what later tests share with earlier ones."""
+    monkeypatch.setattr(compiled, "_EVERY", weakref.WeakSet())
+
+
+def test_what_was_compiled_is_released(monkeypatch, no_other_kernels):
+    monkeypatch.setattr(compiled, "MOST_PROGRAMS", 10)
     kernel = compiled.compiled(rising, static_argnames="power")
     theirs = jax.jit(functools.partial(rising, power=3))
     theirs(np.ones(5, np.float32))
@@ -125,7 +131,7 @@ def test_what_was_compiled_is_released(monkeypatch):
     assert theirs._cache_size() == 1
 
 
-def test_released_code_is_unmapped():
+def test_released_code_is_unmapped(no_other_kernels):
     """As Linux counts it."""
 
     def maps():
@@ -133,7 +139,6 @@ def test_released_code_is_unmapped():
         return len(MAPS.read_text().splitlines())
 
     kernel = compiled.compiled(rising, static_argnames="power")
-    compiled.release_all()
     start = maps()
     for size in range(3, 23):
         kernel(np.ones(size, np.float32), power=2)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import oracles as oracle
 import pytest
-from datasets import NUM_STATES, poisoned, random_data, random_map
+from datasets import NUM_STATES, in_numpy, load, poisoned, random_data, random_map
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import random
@@ -32,7 +32,7 @@ def corridor():
 
 
 def batch_of(data):
-    return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES, num_actions=3), 16)
+    return load(data, 16)
 
 
 def pairs(data, keep, discount):
@@ -167,6 +167,7 @@ def ragged(batch):
 def flagged(world, keep, trials, size):
     """The share of data sets in which the omission is called biased."""
     batches = oj.pad_to(world.rollout(random.split(random.key(2), trials), size), world.horizon)
+    batches = in_numpy(batches)
     found = [
         oj.omission_diagnostics(
             jax.tree.map(lambda x, k=k: x[k], batches),

@@ -7,13 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, poisoned, random_data
+from datasets import (
+    MAX_STEPS,
+    NUM_ACTIONS,
+    NUM_STATES,
+    in_numpy,
+    load,
+    poisoned,
+    random_data,
+    stacked,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 from oracles import networks as oracle_nnq
 
-import osiris_jax as oj
 from osiris_jax.core.random_streams import integers_below
 from osiris_jax.models.layers import initial_params
 from osiris_jax.models.neural import fit_q, neural, q_table, q_values
@@ -27,6 +35,12 @@ STATIC = ("weighting", "hidden", "layers", "steps", "minibatch", "standardize", 
 compiled_fit = jax.jit(fit_q, static_argnames=STATIC)
 
 compiled_neural = jax.jit(neural, static_argnames=(*STATIC, "folds"))
+
+compiled_values = jax.jit(q_values)
+
+first_layers = jax.jit(initial_params, static_argnums=(1, 2))
+
+draw = jax.jit(integers_below, static_argnums=2)
 
 VARIANTS = {
     # fewer states than items of a minibatch, and more: two ways to look states up
@@ -62,11 +76,6 @@ def with_observations(data, seed):
     ]
 
 
-def load(data, steps=MAX_STEPS):
-    batch = oj.from_episodes(data, num_states=NUM_STATES, num_actions=NUM_ACTIONS)
-    return oj.pad_to(batch, steps)
-
-
 def make(seed=0, size=SIZE, steps=MAX_STEPS, **kind):
     return load(with_observations(random_data(seed, size, **kind), seed), steps)
 
@@ -82,13 +91,13 @@ def by_hand(key, data, options, *, discount, used=None):
     hidden = (options["hidden"],) * options["layers"]
     widths = (NUM_STATES if inputs == "state" else DIM, *hidden, NUM_ACTIONS)
     weights_key, draw_key = random.split(key)
-    layers = initial_params(weights_key, widths, jnp.float64)
+    layers = in_numpy(first_layers(weights_key, widths, jnp.float64))
     seen = [traj for i, traj in enumerate(data) if used is None or used[i]]
-    num_steps = jnp.asarray(sum(len(traj["rewards"]) for traj in seen))
-    drawn = [integers_below(draw_key, t, options["minibatch"], num_steps) for t in range(STEPS)]
+    num_steps = sum(len(traj["rewards"]) for traj in seen)
+    drawn = [draw(draw_key, t, options["minibatch"], num_steps) for t in range(STEPS)]
     return oracle_nnq.fit(
         data,
-        [(np.array(layer.kernel).T, np.array(layer.bias)) for layer in layers],
+        [(layer.kernel.T, layer.bias) for layer in layers],
         [np.asarray(index) for index in drawn],
         num_states=NUM_STATES,
         inputs=inputs,
@@ -117,15 +126,15 @@ def test_the_fit_by_hand(name, data, seed, discount):
         fit = compiled_fit(key, batch, discount=discount, **options)
         network, losses, at_steps, table = by_hand(key, data, options, discount=discount)
         assert_close(fit.loss, losses)
-        for layer, (kernel, bias) in zip(fit.params, network, strict=True):
+        for layer, (kernel, bias) in zip(in_numpy(fit.params), network, strict=True):
             assert_close(layer.kernel.T, kernel)
             assert_close(layer.bias, bias)
-        q = np.asarray(q_values(fit, batch))
+        q = np.asarray(compiled_values(fit, batch))
         assert_close(q[np.asarray(batch.mask)], np.concatenate(at_steps))
         assert not q[~np.asarray(batch.mask)].any()
         assert not fit.diverged
         if table is not None:
-            assert_close(q_table(fit), table)
+            assert_close(jax.jit(q_table)(fit), table)
 
 
 @pytest.mark.parametrize("name", ["table", "seen"])
@@ -149,7 +158,7 @@ def test_cross_fitting_by_hand(name, double):
     """Trajectory i is answered for by the network that saw those of other folds."""
     data, key = with_observations(random_data(4, SIZE), 4), random.key(6)
     batch = with_target_probs(load(data))
-    q, v = compiled_neural(batch, discount=0.9, folds=3, key=key, **VARIANTS[name])
+    q, v = in_numpy(compiled_neural(batch, discount=0.9, folds=3, key=key, **VARIANTS[name]))
     for fold in range(3):
         used = [i % 3 != fold for i in range(SIZE)]
         own = random.fold_in(key, fold)
@@ -159,16 +168,17 @@ def test_cross_fitting_by_hand(name, double):
             probs = np.asarray(batch.target_probs)[i, : len(steps)]
             assert_close(q[i, : len(steps)], at_steps[i][steps, data[i]["actions"]])
             assert_close(v[i, : len(steps)], (probs * at_steps[i]).sum(1))
-    assert not np.asarray(q)[~np.asarray(batch.mask)].any()
-    assert not np.asarray(v)[~np.asarray(batch.mask)].any()
+    assert not q[~np.asarray(batch.mask)].any()
+    assert not v[~np.asarray(batch.mask)].any()
 
 
 def test_without_folds_one_network_sees_all(double):
     batch = with_target_probs(make(5))
     q, _ = compiled_neural(batch, folds=1, key=random.key(1), **TABLE)
     fit = compiled_fit(random.fold_in(random.key(1), 0), batch, discount=1.0, **TABLE)
-    action = jnp.where(batch.mask, batch.action, 0)
-    expected = jnp.take_along_axis(q_values(fit, batch), action[..., None], axis=2)[..., 0]
+    action = np.where(batch.mask, batch.action, 0)
+    values = np.asarray(compiled_values(fit, batch))
+    expected = np.take_along_axis(values, action[..., None], axis=2)[..., 0]
     assert_close(q, expected)
 
 
@@ -201,12 +211,12 @@ def test_padding_does_not_change_what_is_said(name, double):
 def test_other_folds_alone_decide(double):
     """Other rewards in fold 0 leave what is said of fold 0, and only that."""
     batch, key = with_target_probs(make(3)), random.key(2)
-    own = (jnp.arange(SIZE) % 3 == 0)[:, None]
-    changed = batch.replace(reward=jnp.where(own, 3.0 * batch.reward + 1.0, batch.reward))
+    own, reward = (np.arange(SIZE) % 3 == 0)[:, None], np.asarray(batch.reward)
+    changed = batch.replace(reward=jnp.asarray(np.where(own, 3.0 * reward + 1.0, reward)))
     options = VARIANTS["seen"] | {"discount": 0.9, "folds": 3}
-    before, after = (compiled_neural(x, key=key, **options)[0] for x in (batch, changed))
+    before, after = (in_numpy(compiled_neural(x, key=key, **options)[0]) for x in (batch, changed))
     np.testing.assert_array_equal(before[::3], after[::3])
-    others = np.asarray(~own & batch.mask)
+    others = ~own & np.asarray(batch.mask)
     assert np.all((before != after) == others)
 
 
@@ -218,7 +228,7 @@ on_trials = jax.jit(jax.vmap(lambda batch, key: nn_q(batch, key=key, discount=0.
 def test_trials_together_are_trials_alone(double):
     batches = [make(seed) for seed in range(TRIALS)]
     keys = random.split(random.key(0), TRIALS)
-    together = on_trials(jax.tree.map(lambda *x: jnp.stack(x), *batches), keys)
+    together = on_trials(stacked(batches), keys)
     alone = [
         nn_q(batch, key=key, discount=0.9, **TABLE)
         for batch, key in zip(batches, keys, strict=True)
@@ -227,10 +237,9 @@ def test_trials_together_are_trials_alone(double):
 
 
 def test_keys_tell_trials_apart(double):
-    same = jax.tree.map(lambda x: jnp.stack([x] * TRIALS), make(0))
-    first, second, third, _ = on_trials(
-        same, random.split(random.key(0), 2)[jnp.array([0, 1, 0, 1])]
-    )
+    same = stacked([make(0)] * TRIALS)
+    one, other = random.split(random.key(0), 2)
+    first, second, third, _ = in_numpy(on_trials(same, jnp.stack([one, other, one, other])))
     assert np.all(first != second)
     np.testing.assert_array_equal(first, third)
 
@@ -258,7 +267,7 @@ def test_a_diverging_fit_is_flagged(kind):
     if kind == "rate":
         options["learning_rate"] = 1e30
     if kind.startswith("weights"):
-        batch = batch.replace(log_ratio=jnp.full_like(batch.reward, 90.0))
+        batch = batch.replace(log_ratio=jnp.asarray(np.full_like(batch.reward, 90.0)))
     if kind.endswith("standardised"):
         options["standardize"] = True
     key, ill = random.key(0), kind != "healthy"
@@ -283,29 +292,28 @@ def test_draws_are_whole_numbers_below_the_count():
     """The upper word of bits * count, with Python's integers; the bits are JAX's own."""
     for count in (1, 3, 1000, 65536, 10**6 + 3, 2**31 - 1):
         bits = random.bits(random.fold_in(random.key(1), 4), (50,), jnp.uint32)
-        expected = [(int(x) * count) >> 32 for x in bits]
-        np.testing.assert_array_equal(
-            integers_below(random.key(1), 4, 50, jnp.asarray(count)), expected
-        )
+        expected = [(int(x) * count) >> 32 for x in np.asarray(bits)]
+        np.testing.assert_array_equal(draw(random.key(1), 4, 50, count), expected)
 
 
 def test_every_step_is_equally_likely():
-    counts = np.bincount(integers_below(random.key(0), 0, 70_000, jnp.asarray(7)), minlength=7)
+    counts = np.bincount(draw(random.key(0), 0, 70_000, 7), minlength=7)
     assert np.all(np.abs(counts - 10_000) < 5 * np.sqrt(10_000 * 6 / 7))
 
 
 def test_first_weights():
     """LeCun's rule: variance 1 / inputs. A truncated normal's kurtosis is below 3."""
-    (layer,) = initial_params(random.key(0), (400, 300), jnp.float32)
+    (layer,) = in_numpy(first_layers(random.key(0), (400, 300), jnp.float32))
     error = np.sqrt(2 / layer.kernel.size) / 400
-    assert abs(float(jnp.var(layer.kernel)) - 1 / 400) < 5 * error
+    assert abs(layer.kernel.astype(float).var() - 1 / 400) < 5 * error
     assert not layer.bias.any()
 
 
 def test_variation():
-    q = jnp.array([[1.0, 2.0, 6.0], [0.0, 0.0, 0.0], [-2.0, -2.0, -2.0], [-1.0, 0.0, 1.0]])
-    np.testing.assert_allclose(variation(-q), [np.sqrt(14 / 3) / 3, 0, 0, np.inf], rtol=1e-6)
-    assert not variation(jnp.array([[3.0], [0.0]])).any()
+    q = np.float32([[1.0, 2.0, 6.0], [0.0, 0.0, 0.0], [-2.0, -2.0, -2.0], [-1.0, 0.0, 1.0]])
+    compiled = jax.jit(variation)
+    np.testing.assert_allclose(compiled(-q), [np.sqrt(14 / 3) / 3, 0, 0, np.inf], rtol=1e-6)
+    assert not np.asarray(compiled(np.float32([[3.0], [0.0]]))).any()
 
 
 def test_above_is_strict():

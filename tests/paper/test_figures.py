@@ -1,11 +1,9 @@
 """Figures of the paper: numbers against slow loops, pictures that render and are labelled."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import oracles as oracle
 import pytest
-from datasets import MAX_STEPS, NUM_STATES, poisoned, ragged_data, random_data
+from datasets import NUM_STATES, load, poisoned, ragged_data, random_data, stacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
@@ -39,9 +37,7 @@ def with_observations(trials):
 def chunks(trials):
     """The trials as two chunks [trial, traj, time], with NaN and with zeros in the padding."""
     for part, padding in ((trials[:3], poisoned), (trials[3:], lambda batch: batch)):
-        batches = [oj.from_episodes(trial, num_states=NUM_STATES) for trial in part]
-        batches = [padding(oj.pad_to(batch, MAX_STEPS)) for batch in batches]
-        yield jax.tree.map(lambda *fields: jnp.stack(fields), *batches)
+        yield stacked([padding(load(trial)) for trial in part])
 
 
 def slow_map(trial, protocol, alpha):
@@ -218,9 +214,8 @@ def small_data(self):
                 steps = len(traj["states"])
                 traj["states"] = rng.choice(states, steps)
                 traj["observations"] = rng.normal(size=(steps, 4)) * (1, 1, 0.08, 1)
-            batch = oj.from_episodes(data, num_states=world.num_states)
-            batches.append(oj.pad_to(batch, MAX_STEPS))
-        yield jax.tree.map(lambda *fields: jnp.stack(fields), *batches)
+            batches.append(load(data, num_states=world.num_states))
+        yield stacked(batches)
 
 
 def texts_of(figure):

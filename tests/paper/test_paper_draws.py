@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from datasets import MAX_STEPS, NUM_ACTIONS, NUM_STATES, golden, poisoned, ragged_data, random_data
+from datasets import (
+    MAX_STEPS,
+    NUM_ACTIONS,
+    NUM_STATES,
+    golden,
+    in_numpy,
+    load,
+    poisoned,
+    ragged_data,
+    random_data,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
@@ -34,7 +44,7 @@ def assert_same_episode(batch, number, episode):
 @pytest.mark.parametrize("policy", ["behavior", "target"])
 @pytest.mark.parametrize("world", GRIDWORLDS)
 def test_the_stream_is_that_of_a_plain_loop(world, policy, double):
-    batch = legacy_rollout(oj.make(world), 12, policy)
+    batch = in_numpy(legacy_rollout(oj.make(world), 12, policy))
     for number in range(12):
         episode = oracle_paper.legacy_episode(world, policy, number)
         assert_same_episode(batch, number, episode)
@@ -43,7 +53,7 @@ def test_the_stream_is_that_of_a_plain_loop(world, policy, double):
 @pytest.mark.parametrize(("case", "world"), [("DD", "dilly-dallying"), ("XP", "express")])
 def test_the_stream_is_that_of_the_paper(case, world, double):
     data, _ = golden()[f"Gridworld{case}-0-100"]
-    batch = legacy_rollout(oj.make(world), 100)
+    batch = in_numpy(legacy_rollout(oj.make(world), 100))
     for number, episode in enumerate(data):
         assert_same_episode(batch, number, episode)
 
@@ -51,14 +61,14 @@ def test_the_stream_is_that_of_the_paper(case, world, double):
 def test_published_trials_overlap_in_all_but_one_trajectory(double):
     draws = Draws(oj.make("express"), 25, 6, overlapping=True)
     trials = draws.of(np.arange(6))
-    stream = legacy_rollout(oj.make("express"), 30)
+    stream = in_numpy(legacy_rollout(oj.make("express"), 30))
     for k in range(6):
         np.testing.assert_array_equal(trials.data.state[k], stream.state[k : k + 25])
     np.testing.assert_array_equal(trials.data.state[1:, :-1], trials.data.state[:-1, 1:])
     np.testing.assert_array_equal(trials.on_policy[1:, :-1], trials.on_policy[:-1, 1:])
     assert draws.pool is not None
     assert len(draws.pool[1]) == 25 + 6 - 1
-    target = legacy_rollout(oj.make("express"), 30, "target")
+    target = in_numpy(legacy_rollout(oj.make("express"), 30, "target"))
     np.testing.assert_array_equal(trials.on_policy[3], target.reward[3:28].sum(1))
 
 
@@ -97,10 +107,6 @@ def test_the_pool_of_another_world_follows_the_seed():
     assert len(np.unique(np.asarray(one.on_policy))) > 1
 
 
-def load(data, steps=MAX_STEPS):
-    return oj.pad_to(oj.from_episodes(data, num_states=NUM_STATES, num_actions=NUM_ACTIONS), steps)
-
-
 @jax.jit
 def pvalues_with_coins(batch, coins):
     return published.pvalues_published(batch, classes="return", coins=coins)
@@ -115,7 +121,7 @@ def test_classes_by_return_with_coins(double, seed, size):
     visit = rng.random(batch.mask.shape) < 0.5
     action = rng.random((NUM_STATES, NUM_ACTIONS)) < 0.5
     expected = oracle_paper.pvalues_by_return(data, NUM_STATES, visit, action)
-    coins = published.Coins(jnp.asarray(visit), jnp.asarray(action))
+    coins = published.Coins(visit, action)
     for given_batch in (batch, poisoned(batch)):
         actual = pvalues_with_coins(given_batch, coins)
         np.testing.assert_allclose(actual, expected, rtol=1e-9)

@@ -54,13 +54,20 @@ def test_values_are_those_of_a_cpu(plan, expected, platform, monkeypatch):
     assert np.ptp(expected, axis=0).min() > 0
 
 
+@pytest.fixture(scope="module")
+def in_double():
+    """A plan in float64 and its values on a CPU."""
+    tests, estimators = ("welch", "smirnov"), ("wdr", "osirwis")
+    plan = everything(dtype="float64", relevance=tests, estimators=estimators)
+    with jax.enable_x64(True):
+        return plan, Engine(plan).values(TRIALS)
+
+
 @pytest.mark.parametrize("platform", [None, "tpu"])
-def test_values_are_those_of_a_cpu_in_double(platform, monkeypatch, double):
+def test_values_are_those_of_a_cpu_in_double(platform, in_double, monkeypatch, double):
+    plan, expected = in_double
     monkeypatch.setattr(platforms, "ASSUMED", platform)
-    plan = everything(
-        dtype="float64", relevance=("welch", "smirnov"), estimators=("wdr", "osirwis")
-    )
-    assert_close(on_mesh(plan).begin(TRIALS)(), Engine(plan).values(TRIALS), "float64")
+    assert_close(on_mesh(plan).begin(TRIALS)(), expected, "float64")
 
 
 def test_what_a_program_does_not_hold_the_next_one_computes(monkeypatch):
@@ -77,7 +84,8 @@ def test_what_a_program_does_not_hold_the_next_one_computes(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(parts), values)
 
 
-def test_a_call_fits_the_memory_of_a_device(plan):
+def test_a_call_fits_the_memory_of_a_device():
+    plan = lean_study()
     roomy = on_mesh(plan)
     needed = roomy._program(0).memory()
     assert needed > 0

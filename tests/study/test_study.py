@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pandas
 import pytest
+from datasets import load, ragged
 from jax import random
 from small_world import lean_study, small_study, small_world
 
@@ -69,16 +70,17 @@ def test_every_value_is_that_of_estimate_on_the_trial_s_own_data(study, folder):
         found = by_cell(frame, trial)
         key = random.fold_in(random.key(3), trial)
         for size in (5, 9):
-            batch = world.rollout(key, size)
+            # of one length, for every length is compiled for
+            batch = load(ragged(world.rollout(key, size)), world.horizon, world.num_states)
             for name in ("wis", "cwpdis:finished=drop"):
                 plain = name.split(":")[0]
                 value = oj.estimate(batch, plain, discount=0.9, **OPTIONS.get(name, {}))
                 assert found.pop((name, None, None, size)) == pytest.approx(float(value), rel=1e-4)
             for name in ("osirwis", "osiris-pdis"):
                 for test, (weighting, ddof) in weightings.items():
-                    for alpha in (0.1, 1.0):
-                        options = {"weighting": weighting, "ddof": ddof, "alpha": alpha}
-                        value = oj.estimate(batch, name, discount=0.9, **options)
+                    options = {"weighting": weighting, "ddof": ddof, "alpha": np.array((0.1, 1.0))}
+                    values = oj.estimate(batch, name, discount=0.9, **options)
+                    for alpha, value in zip((0.1, 1.0), values, strict=True):
                         assert found.pop((name, test, alpha, size)) == pytest.approx(
                             float(value), rel=1e-4, abs=1e-5
                         )

@@ -95,15 +95,9 @@ def _forget_compilations():
     gc.collect()
     gc.freeze()
     yield
-    if mapped_pieces() > MOST_PIECES:
+    if compiled.pieces() > MOST_PIECES:
         gc.unfreeze()
         jax.clear_caches()
-
-
-def mapped_pieces():
-    """Of this process, by Linux's count; elsewhere unknown, so more than any."""
-    maps = Path("/proc/self/maps")
-    return maps.read_bytes().count(b"\n") if maps.exists() else math.inf
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -117,6 +111,7 @@ def float_type(request):
 def all_kept(monkeypatch):
     """Releases no program while a test counts them."""
     monkeypatch.setattr(compiled, "MOST_PROGRAMS", math.inf)
+    monkeypatch.setattr(compiled, "MOST_PIECES", math.inf)
 
 
 @pytest.fixture

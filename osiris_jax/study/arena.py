@@ -155,33 +155,51 @@ class Arena:
             for study, part in _parts(arena, known, folder):
                 values = study.run(out=part, progress=progress, **options).store.values()
                 found.update(zip(study.cells(), values.T, strict=True))
-            field = _field_of(_study(arena, known, (BASELINE,)))
+            field = _field_of(_study(arena, known, (BASELINE,), ()))
             rows += rows_of_world(field, found, COMPARED, float(ALPHA), BASELINE)
         tell("worlds", len(arena.worlds), len(arena.worlds))
         return ArenaResult(arena, tuple(rows))
 
 
-def _study(arena: Arena, world: Any, names: tuple[str, ...]) -> Study:
-    omits = any(parse_name(name.partition(":")[0])[1] for name in names)
-    more: dict[str, Any] = {"alphas": arena.alphas} if omits else {}
+def _study(
+    arena: Arena, world: Any, names: tuple[str, ...], alphas: tuple[float | str, ...]
+) -> Study:
+    more: dict[str, Any] = {"alphas": alphas} if alphas else {}
     sizes, seed = arena.sizes, arena.seed
     return Study(world=world, trials=arena.trials, sizes=sizes, estimators=names, seed=seed, **more)
 
 
 def _parts(arena: Arena, world: Any, folder: Path | None) -> Iterator[tuple[Study, Path | None]]:
-    """The studies of a world: those in its folder, and one of all estimators they lack."""
-    wanted = [name for name in arena.estimators if world.num_states or not _needs_states(name)]
+    """The studies of a world: those in its folder, and others of all estimators they lack.
+
+    Estimators that lack the same levels are in one of these.
+    """
+    there: dict[str, tuple[float | str, ...]] = {}
     number = 0
     while folder is not None and (part := folder / f"part-{number}").exists():
         try:
-            names = tuple(json.loads((part / "study.json").read_text())["estimators"])
+            plan = json.loads((part / "study.json").read_text())
+            names, alphas = tuple(plan["estimators"]), tuple(plan["alphas"])
         except (OSError, ValueError, KeyError):
             break  # begun, and nothing in it yet
-        yield _study(arena, world, names), part
-        wanted, number = [name for name in wanted if name not in names], number + 1
-    if wanted:
+        yield _study(arena, world, names, alphas if any(map(_omits, names)) else ()), part
+        there |= {name: (*there.get(name, ()), *alphas) for name in names}
+        number += 1
+    lacking: dict[tuple[float | str, ...], list[str]] = {}
+    for name in arena.estimators:
+        missing = arena.alphas
+        if name in there:
+            missing = tuple(x for x in arena.alphas if x not in there[name]) if _omits(name) else ()
+        if (name not in there or missing) and (world.num_states or not _needs_states(name)):
+            lacking.setdefault(missing, []).append(name)
+    for alphas, names in lacking.items():
         new = None if folder is None else folder / f"part-{number}"
-        yield _study(arena, world, tuple(wanted)), new
+        yield _study(arena, world, tuple(names), alphas if any(map(_omits, names)) else ()), new
+        number += 1
+
+
+def _omits(name: str) -> bool:
+    return parse_name(name.partition(":")[0])[1]
 
 
 def _needs_states(name: str) -> bool:

@@ -362,7 +362,8 @@ def _columns_of_test(study: Study, test: Named) -> Iterator[tuple[Any, ...]]:
     if test.name in THRESHOLDS:
         levels, grid = study.thresholds_of(test), selection.THRESHOLDS
         labels = tuple((test.text, None, threshold) for threshold in levels)
-    yield levels, labels
+    if levels:
+        yield levels, labels
     words = (alpha for alpha in study.alphas if isinstance(alpha, str))
     for word, method in zip(words, study.methods, strict=True):
         yield grid, ((f"{test.text}:alpha={word}", None, None),), method

@@ -140,7 +140,8 @@ def label_of(row: Mapping[str, Any]) -> str:
     if usual:
         return row["estimator"]
     level = row["alpha"] if row["threshold"] is None else row["threshold"]
-    words = [row["estimator"], row["relevance"], "" if level is None else f"{level:g}"]
+    how = str(row["relevance"]).removeprefix(f"{WELCH}:alpha=")
+    words = [row["estimator"], how, "" if level is None else f"{level:g}"]
     return " ".join(word for word in words if word)
 
 

@@ -131,6 +131,18 @@ def test_what_was_compiled_is_released(monkeypatch, no_other_kernels):
     assert theirs._cache_size() == 1
 
 
+def test_what_takes_many_pieces_of_memory_is_released(monkeypatch, no_other_kernels):
+    """However few programs that is: those of a study with many estimators are large."""
+    kernel = compiled.compiled(rising, static_argnames="power")
+    monkeypatch.setattr(compiled, "MOST_PIECES", compiled.pieces() // 2)
+    for size in range(3, 6):
+        kernel(np.ones(size, np.float32), power=2)
+        assert compiled.programs() == 0
+    monkeypatch.setattr(compiled, "MOST_PIECES", 10**9)
+    kernel(np.ones(9, np.float32), power=2)
+    assert compiled.programs() == 1
+
+
 def test_released_code_is_unmapped(no_other_kernels):
     """As Linux counts it."""
 

@@ -63,7 +63,7 @@ def test_regret_by_hand():
     least = rmse[cell("osirwis", 0.05)]
     for key, label in zip(
         found,
-        ("mc", "wis", "osirwis", "osirwis welch 0.2", "osirwis welch:alpha=auto"),
+        ("mc", "wis", "osirwis", "osirwis welch 0.2", "osirwis auto"),
         strict=True,
     ):
         row, error = rows[label], np.abs(found[key] - TRUTH)
@@ -207,6 +207,24 @@ def test_only_what_is_missing_is_computed(folder, monkeypatch, tmp_path):
     again = oj.Arena(worlds=[small_world()], **more).run(seed=3)
     regrets = [[row.regret for row in one.standings] for one in (result, again)]
     np.testing.assert_allclose(*regrets, rtol=1e-4)
+
+
+def test_levels_that_are_missing_are_added(folder, monkeypatch, tmp_path):
+    """The level chosen from the data joins the rows of the folder, and is no part of the set."""
+    out = shutil.copytree(folder[0], tmp_path / "copy")
+    more = SMALL | {"estimators": ("osirwis",), "alphas": (0.05, "auto")}
+    computed = counted(monkeypatch)
+    result = oj.Arena(worlds=[small_world()], **more).run(seed=3, out=out)
+    assert computed == [(("mc", "wis", "osirwis", "dm"), False), (("osirwis",), True)]
+    labels = {standing.label for standing in result.standings}
+    assert labels == {"mc", "wis", "osirwis", "dm", "osirwis auto"}
+    before = {(row["estimator"], row["size"]): row["regret"] for row in folder[1].rows}
+    for row in result.rows:
+        if label_of(row) != "osirwis auto":
+            assert row["regret"] == before[row["estimator"], row["size"]]
+    again = oj.Arena(worlds=[small_world()], **more).run(seed=3, out=out)
+    assert again.rows == result.rows
+    assert [done for _, done in computed[2:]] == [False, False]
 
 
 def test_what_was_begun_and_left_without_a_chunk_is_begun_again(folder, tmp_path):

@@ -173,3 +173,11 @@ def test_a_default_threshold_is_the_test_s_own():
     one = oj.Study(world=small_world(), sizes=(5,), alphas=(), relevance=("effect", "nn-q"))
     found = {cell.relevance: cell.threshold for cell in one.cells() if cell.relevance}
     assert found == oj.THRESHOLDS
+
+
+def test_a_level_from_the_data_may_be_the_only_one():
+    plan = {"world": small_world(), "trials": 4, "sizes": (6,), "estimators": ("osirwis",)}
+    (alone,) = oj.Study(**plan, alphas=("auto",)).run().rows
+    beside = oj.Study(**plan, alphas=(0.1, "auto")).run().rows[-1]
+    assert (alone["relevance"], alone["alpha"]) == ("welch:alpha=auto", None)
+    assert alone["mean"] == pytest.approx(beside["mean"], rel=1e-5)

@@ -103,7 +103,8 @@ def values_from_tables(
     def step_back(following: Float[Array, "model state"], inputs):
         runs, state, action, probs = inputs
         total = jnp.einsum("mps,ms->mp", matrix, following, precision=lax.Precision.HIGHEST)
-        by_action = reward + discount * drawn_together(total.reshape(reward.shape), followed)
+        ahead = drawn_together(total.reshape(reward.shape), followed)
+        by_action = reward + discount * ahead
         logged = by_action[model_of, state]
         q = jnp.take_along_axis(logged, action[:, None], axis=1)[:, 0]
         value = jnp.where(runs, (policy * by_action).sum(-1), 0)

@@ -43,6 +43,13 @@ VARIANTS |= {
     "cwpdis-drop": ("cwpdis", {"finished": "drop"}),
     "cwpdis-share": ("cwpdis", {"finished": "share"}),
     "incris-of-mean": ("incris", {"variance": "of-mean"}),
+    "star-2": ("star", {"past": 2}),
+    "star-whole": ("star", {"past": 0}),
+    "star-whole-average": ("star", {"past": 0, "average": True}),
+    "star-leave-out": ("star", {"past": 3, "cut": "leave-out"}),
+    "star-undiscounted": ("star", {"visits": "undiscounted"}),
+    "star-nan": ("star", {"unsupported": "nan"}),
+    "star-sweeps": ("star", {"past": 2, "sweeps": 4}),
 }
 
 

@@ -91,6 +91,22 @@ def marginalised(log: Log) -> float:
     return float(total)
 
 
+def chain(log: Log, past: int = 1) -> float:
+    """STAR at gamma = 1: links between states by recent ratios, and a system of equations."""
+    ratio = np.exp(log.log_ratio)
+    weight = ratio.cumprod(1) if past == 0 else ratio.copy()
+    for back in range(1, min(past, ratio.shape[1])):
+        weight[:, back:] *= ratio[:, :-back]
+    following = np.pad(log.state[:, 1:], ((0, 0), (0, 1)))
+    goes_on = np.pad(log.mask[:, 1:], ((0, 0), (0, 1)))[log.mask]
+    here, there, weight = log.state[log.mask], following[log.mask], weight[log.mask]
+    share = weight / np.bincount(here, weight, log.num_states)[here]
+    flow = np.zeros((log.num_states, log.num_states))
+    np.add.at(flow, (here[goes_on], there[goes_on]), share[goes_on])
+    gain = np.bincount(here, share * log.reward[log.mask], log.num_states)
+    return float(np.linalg.solve(np.eye(log.num_states) - flow, gain)[log.state[:, 0]].mean())
+
+
 def samples(log: Log, weighting: str = "none") -> np.ndarray:
     """[traj, time] x: the return to go, weighed by the ratios from here on."""
     backwards = (slice(None), slice(None, None, -1))
@@ -170,5 +186,6 @@ ESTIMATORS: dict[str, Callable[[Log], float]] = {
     "phwis": per_horizon,
     "incris": incremental,
     "mis": marginalised,
+    "star": chain,
 }
 RELEVANCE: dict[str, Callable[..., np.ndarray]] = {"welch": welch, "smirnov": smirnov}

@@ -123,10 +123,20 @@ def bind(function: Callable, settings: dict[str, Any], dtype) -> Options:
         elif parameter.annotation in (int, "int"):
             fixed.append((name, _size(name, value)))
         elif value is not None:
-            if isinstance(parameter.default, int | float):
+            if isinstance(parameter.default, int | float) and name not in GRIDS:
                 _check_axes(name, value, 0)
             values[name] = traced(name, value, dtype)
     return Options(values, tuple(fixed))
+
+
+def refuse_grids(options: dict[str, Any]) -> None:
+    """Raises a ValueError for an array where there is room for one estimate."""
+    for name in GRIDS:
+        if np.ndim(options.get(name, 0)):
+            shape = np.shape(options[name])
+            raise ValueError(
+                f"{name}: expected one number, got shape {shape}: `estimate` has grids"
+            )
 
 
 def check_word(name: str, word: Any, words: Iterable[str]) -> None:
@@ -148,7 +158,8 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
-_AXES = {"clip": 0, "gradient_clip": 0, "max_kept": 0, "length_probs": 1}
+GRIDS = ("past",)  # options that may be an array, which gives an array of estimates
+_AXES = {"sweeps": 0, "clip": 0, "gradient_clip": 0, "max_kept": 0, "length_probs": 1}
 _ALLOWED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
     "in [0, 1]": (
         lambda value: (value >= 0) & (value <= 1),
@@ -156,6 +167,10 @@ _ALLOWED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] 
     ),
     "0 or 1": (lambda value: (value == 0) | (value == 1), ("ddof",)),
     "above 0": (lambda value: value > 0, ("clip", "learning_rate", "gradient_clip", "width")),
+    "a whole number, 0 or more": (
+        lambda value: (value >= 0) & (value == np.floor(value)),
+        ("past", "sweeps"),
+    ),
     "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept")),
 }
 

@@ -16,6 +16,7 @@ from osiris_jax.estimators.incremental import incris
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
 from osiris_jax.estimators.per_decision import cwpdis, pdis
+from osiris_jax.estimators.star import star
 from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, rcis, wis
 
 _FITTED = ("reward", "mask", "state", "action", "target_probs")
@@ -49,6 +50,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "dr": Estimator(dr, _CORRECTED, per_decision=True),
         "wdr": Estimator(wdr, _CORRECTED, per_decision=True),
         "dm": Estimator(dm, _FITTED, may_omit=False),
+        "star": Estimator(star, (*RATIOS, "state")),
         "stepwise": Estimator(stepwise, normalised=False),
         "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
     },

@@ -120,7 +120,7 @@ def _links(batch: TrajectoryBatch) -> tuple[masked.Pairs, Float[Array, "link 3 3
     nowhere = batch.num_states
     state = masked.fill(batch.mask, batch.require("state", PURPOSE), nowhere)
     following = jnp.pad(state[:, 1:], ((0, 0), (0, 1)), constant_values=nowhere).ravel()
-    used = _used_visits(batch, state)
+    used = used_visits(batch, state)
     state, reward = masked.fill(used, state, nowhere).ravel(), masked.fill(used, batch.reward)
     ratio, share = _ratios_and_shares(batch, used, state)
     powers = jnp.arange(3, dtype=batch.dtype)
@@ -131,9 +131,7 @@ def _links(batch: TrajectoryBatch) -> tuple[masked.Pairs, Float[Array, "link 3 3
     return pairs, jax.ops.segment_sum(weight, pairs.of_item, len(pairs.first))
 
 
-def _used_visits(
-    batch: TrajectoryBatch, state: Int[Array, "traj time"]
-) -> Bool[Array, "traj time"]:
+def used_visits(batch: TrajectoryBatch, state: Int[Array, "traj time"]) -> Bool[Array, "traj time"]:
     """Visits whose successor is known, and all visits of a state that has none of these."""
     followed = batch.mask & masked.followed(batch.mask)[None]
     some = jnp.zeros(batch.num_states + 1, bool).at[state].max(followed)

@@ -16,7 +16,15 @@ from jax import Array
 
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.options import RELEVANCE as USUAL_TEST
-from osiris_jax.core.options import Options, bind, given, keywords, refuse_unknown, traced
+from osiris_jax.core.options import (
+    Options,
+    bind,
+    given,
+    keywords,
+    refuse_grids,
+    refuse_unknown,
+    traced,
+)
 from osiris_jax.estimators import ESTIMATORS, Estimator, parse_name
 from osiris_jax.models.qhat import QHAT
 from osiris_jax.pipeline import compose, selection
@@ -236,7 +244,8 @@ class Spec:
         if self.composition.method is not None:
             return self.choice(batch, evidence).value
         evidence = self.evidence(batch) if evidence is None else evidence
-        return self._values_at(batch, evidence).reshape(self.levels.shape)
+        values = self._values_at(batch, evidence)
+        return values.reshape(*self.levels.shape, *values.shape[1:])
 
     def _values_at(self, batch: TrajectoryBatch, evidence: compose.Evidence) -> Array:
         options = {"max_kept": self.max_kept, **self.for_estimator.keywords}
@@ -294,6 +303,8 @@ def make_spec(
     if composition.estimator.reads_ratios or composition.test is not None:
         batch.require("log_ratio", f"the estimator `{composition.estimator.name}`")
     _refuse_options(settings, [composition])
+    if composition.method is not None:
+        refuse_grids(dict(settings))
     of_kernels = {name: value for name, value in settings.items() if name not in _OF_LEVEL}
     options = [bind(function, of_kernels, batch.dtype) for function in composition.functions]
     most = settings.get("max_kept")
@@ -315,6 +326,7 @@ def make_specs(
     """
     compositions = [Composition.listed(label, relevance, settings) for label in labels]
     _refuse_options({"relevance": relevance, **settings}, compositions)
+    refuse_grids(dict(settings))
     specs = {}
     for label, one in zip(labels, compositions, strict=True):
         own = {name: value for name, value in settings.items() if not one.why_idle(name, settings)}

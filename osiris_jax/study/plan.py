@@ -22,6 +22,7 @@ from osiris_jax.core.options import (
     default,
     given,
     keywords,
+    refuse_grids,
     refuse_unknown,
 )
 from osiris_jax.core.options import RELEVANCE as RELEVANCE_TEST
@@ -196,6 +197,7 @@ class Study:
         if "discount" in dict(named.options):
             raise ValueError(f"estimators: {named.text!r}: the discount is the whole study's")
         check_options(dict(named.options), ESTIMATORS[plain])
+        refuse_grids(dict(named.options))
         refuse_idle(dict(named.options), [Composition.of(plain)])
         kernel = _kernel_of(named)
         checks.try_kernel(kernel)

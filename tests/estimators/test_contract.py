@@ -28,6 +28,12 @@ SEEDS = st.integers(0, 2**32 - 1)
 # Every known exception to a law, and why. That each is one is a test of its own, at the end.
 FIT_BASELINE = "its baseline is that of the target policy, which ratios of one do not say"
 FIT_FOLDS = "its Q-hat is fitted by folds, i mod 5"
+BY_PROBS = "it weighs by the target's probabilities, which ratios of one do not say"
+NOT_CONSERVED = {
+    "star-leave-out": "last visits that are left out do not lead to the end",
+    "star-undiscounted": "late visits weigh as much as early ones, whose rewards count more",
+    "star-sweeps": "it is the value of so many steps",
+}
 EXCEPTIONS = {
     "ratios of one give mc": {
         "cwpdis-drop": "those alive stand for all, also for the finished",
@@ -35,8 +41,12 @@ EXCEPTIONS = {
         "wdr": FIT_BASELINE,
         "dm": FIT_BASELINE,
         "stepwise-dr": FIT_BASELINE,
+        "star-average": BY_PROBS,
+        "star-whole-average": BY_PROBS,
+        **NOT_CONSERVED,
     },
     "nothing kept gives mc": {
+        **NOT_CONSERVED,
         "cwpdis-drop": "those alive stand for all, also for the finished",
         "stepwise-dr": "the ratio of Q-hat is never omitted",
     },

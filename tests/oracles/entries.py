@@ -6,12 +6,13 @@ with (data, num_states, **options) and gives evidence [state].
 
 from functools import partial
 
-from oracles import doubly_robust, estimators, lagged, networks, relevance
+from oracles import doubly_robust, estimators, lagged, networks, relevance, star
 
 ESTIMATORS = estimators.ESTIMATORS | {
     "dr": partial(doubly_robust.after_fit, doubly_robust.dr),
     "wdr": partial(doubly_robust.after_fit, doubly_robust.wdr),
     "dm": partial(doubly_robust.after_fit, doubly_robust.dm),
+    "star": star.star,
     "stepwise": lagged.stepwise_plain,
     "stepwise-dr": lagged.stepwise_dr_plain,
 }

@@ -26,6 +26,7 @@ from osiris_jax.inference.weights import (
     Weights,
     overall,
     support,
+    unsupported_share,
     verdicts,
     weight_diagnostics,
 )
@@ -40,6 +41,10 @@ NOTHING_KEPT = (
 )
 OF_BEHAVIOR = "no ratios are used: this is the value of the behaviour policy"
 OF_MODEL = "no ratios are used: it stands and falls with the fitted model"
+UNSUPPORTED = (
+    "{:.3g} % of the steps are in states where the target takes none of the logged actions: there "
+    "it follows the behaviour"
+)
 OTHER_WEIGHTS = "its weights are not those of whole trajectories, and are not judged"
 
 
@@ -109,7 +114,10 @@ def judge(
                     used = (omission.log_weights, omission.effective_lengths)
                 heaviest = np.inf if clip is None else np.log(clip)
                 weights = weight_diagnostics(np.minimum(used[0], heaviest), used[1])
-        verdict, reasons = _verdict(plain_name, estimated, weights, before, omission, of_log)
+        doubts = _doubts(estimated)
+        if ESTIMATORS[plain_name].takes("unsupported"):
+            doubts += _doubts_of_support(batch, None if omission is None else omission.states_kept)
+        verdict, reasons = _verdict(plain_name, doubts, weights, before, omission, of_log)
         rows.append(
             Row(
                 estimator=label,
@@ -252,14 +260,13 @@ def _curve(
 
 def _verdict(
     plain_name: str,
-    estimated: Estimated,
+    doubts: list[Verdict],
     weights: Weights | None,
     before: Weights | None,
     omission: Omission | None,
     of_log: Mapping[str, Any],
 ) -> tuple[str, tuple[Verdict, ...]]:
     """The verdict on an estimate and its reasons, the gravest first."""
-    doubts = _doubts(estimated)
     is_empty = omission is not None and omission.share_kept == 0
     if is_empty and before is not None and before.effective_size < EFFECTIVE_SIZE[0]:
         doubts.append(Verdict(NO_TRUST, NOTHING_KEPT))
@@ -288,6 +295,11 @@ def _doubts(estimated: Estimated) -> list[Verdict]:
         text = "all resamples agree, so the interval has no width and says nothing of the error"
         doubts.append(Verdict(CAREFUL, text))
     return doubts
+
+
+def _doubts_of_support(batch: TrajectoryBatch, kept: np.ndarray | None) -> list[Verdict]:
+    share = unsupported_share(batch, kept)
+    return [Verdict(CAREFUL, UNSUPPORTED.format(100 * share))] if share else []
 
 
 def graver(one: str, other: str) -> str:

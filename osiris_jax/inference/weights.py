@@ -178,6 +178,22 @@ def support(batch: TrajectoryBatch) -> Support | None:
     )
 
 
+def unsupported_share(batch: TrajectoryBatch, kept: np.ndarray | None = None) -> float:
+    """The share of steps in states where the target takes none of the logged actions.
+
+    Args:
+      kept: [state] whose ratios are kept; None for all.
+    """
+    mask = np.asarray(batch.mask)
+    state, log_ratio = (
+        np.asarray(batch.require(name, "support by state"))[mask] for name in ("state", "log_ratio")
+    )
+    log_ratio = log_ratio if kept is None else np.where(kept[state], log_ratio, 0)
+    largest = np.full(batch.num_states, -np.inf)
+    np.maximum.at(largest, state, log_ratio)
+    return float(np.mean(np.isneginf(largest[state])))
+
+
 def verdicts(
     weights: Weights,
     supported: Support | None = None,

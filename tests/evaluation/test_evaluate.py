@@ -314,3 +314,19 @@ def test_bounds_that_hold_always_need_no_resamples(double):
     assert found.summary()["rows"][0]["hcope_high"] is None
     assert list(draw(found)) == ["intervals", "weights"]
     assert draw(found)["intervals"].axes
+
+
+@pytest.mark.parametrize(("omitted", "level"), [(False, CAREFUL), (True, NOT_JUDGED)])
+def test_states_in_which_the_target_never_acts_are_told(omitted, level):
+    """Their share of all steps, by hand; an omitted state asks nothing of the target."""
+    data = random_data(2, SIZE)
+    for episode in data:
+        episode["log_ratio"][episode["states"] == 3] = -np.inf
+    states = np.concatenate([episode["states"] for episode in data])
+    keep = np.arange(NUM_STATES) != 3
+    asked = {"relevance": "oracle", "keep": keep} if omitted else {}
+    name = "osiris-star" if omitted else "star"
+    row = oj.evaluate(load(data), [name], resamples=10, methods="percentile", **asked).main
+    assert row.verdict == level
+    told = f"{100 * np.mean(states == 3):.3g} % of the steps are in states"
+    assert row.reasons[0].reason.startswith(told) == (not omitted)

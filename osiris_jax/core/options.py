@@ -156,7 +156,7 @@ _ALLOWED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] 
     ),
     "0 or 1": (lambda value: (value == 0) | (value == 1), ("ddof",)),
     "above 0": (lambda value: value > 0, ("clip", "learning_rate", "gradient_clip", "width")),
-    "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept")),
+    "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept", "marginals")),
 }
 
 

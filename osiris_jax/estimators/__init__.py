@@ -10,11 +10,13 @@ from typing import Any
 
 from osiris_jax.core.registry import Registry
 from osiris_jax.estimators import counted
+from osiris_jax.estimators.blended import magic
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.entry import RATIOS, Estimator
 from osiris_jax.estimators.incremental import incris
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
+from osiris_jax.estimators.marginal_dr import drl
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, rcis, wis
 
@@ -51,6 +53,8 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "dm": Estimator(dm, _FITTED, may_omit=False),
         "stepwise": Estimator(stepwise, normalised=False),
         "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
+        "magic": Estimator(magic, _CORRECTED, per_decision=True),
+        "drl": Estimator(drl, _CORRECTED),
     },
 )
 

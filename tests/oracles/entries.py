@@ -6,7 +6,7 @@ with (data, num_states, **options) and gives evidence [state].
 
 from functools import partial
 
-from oracles import doubly_robust, estimators, lagged, networks, relevance
+from oracles import blended, doubly_robust, estimators, lagged, marginal, networks, relevance
 
 ESTIMATORS = estimators.ESTIMATORS | {
     "dr": partial(doubly_robust.after_fit, doubly_robust.dr),
@@ -14,6 +14,8 @@ ESTIMATORS = estimators.ESTIMATORS | {
     "dm": partial(doubly_robust.after_fit, doubly_robust.dm),
     "stepwise": lagged.stepwise_plain,
     "stepwise-dr": lagged.stepwise_dr_plain,
+    "magic": partial(doubly_robust.after_fit, blended.magic),
+    "drl": marginal.after_fit,
 }
 RELEVANCE = {
     "welch": partial(relevance.pvalues, test="welch"),

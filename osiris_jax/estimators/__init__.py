@@ -22,39 +22,74 @@ from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, rci
 
 _FITTED = ("reward", "mask", "state", "action", "target_probs")
 _CORRECTED = (*_FITTED, "log_ratio")
+_WEIGHED = "support, known ratios"
+_EITHER = f"{_WEIGHED}; Q-hat may be wrong"
 
 ESTIMATORS: Registry[Estimator] = Registry(
     Estimator,
     {
-        "mc": Estimator(mc, ("reward", "mask"), mean_of_terms=True, of_counts=counted.MC),
+        "mc": Estimator(
+            mc,
+            ("reward", "mask"),
+            mean_of_terms=True,
+            assumes="that the behaviour is as good as the target",
+            of_counts=counted.MC,
+        ),
         "is": Estimator(
             importance_sampling,
             normalised=False,
             per_decision=False,
             mean_of_terms=True,
+            assumes=_WEIGHED,
             of_weights=importance_sampling,
             of_counts=counted.IS,
         ),
-        "wis": Estimator(wis, per_decision=False, of_weights=wis, of_counts=counted.WIS),
+        "wis": Estimator(
+            wis, per_decision=False, assumes=_WEIGHED, of_weights=wis, of_counts=counted.WIS
+        ),
         "pdis": Estimator(
             pdis,
             normalised=False,
             per_decision=True,
             mean_of_terms=True,
+            assumes=_WEIGHED,
             of_counts=counted.PDIS,
         ),
-        "cwpdis": Estimator(cwpdis, per_decision=True, of_counts=counted.CWPDIS),
-        "phwis": Estimator(phwis, per_decision=False, of_weights=phwis, of_counts=counted.PHWIS),
-        "incris": Estimator(incris),
-        "mis": Estimator(mis, (*RATIOS, "state")),
-        "rcis": Estimator(rcis, normalised=False),
-        "dr": Estimator(dr, _CORRECTED, per_decision=True),
-        "wdr": Estimator(wdr, _CORRECTED, per_decision=True),
-        "dm": Estimator(dm, _FITTED, may_omit=False),
-        "stepwise": Estimator(stepwise, normalised=False),
-        "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
-        "magic": Estimator(magic, _CORRECTED, per_decision=True),
-        "drl": Estimator(drl, _CORRECTED),
+        "cwpdis": Estimator(cwpdis, per_decision=True, assumes=_WEIGHED, of_counts=counted.CWPDIS),
+        "phwis": Estimator(
+            phwis,
+            per_decision=False,
+            assumes=f"{_WEIGHED}; lengths that do not depend on the policy",
+            of_weights=phwis,
+            of_counts=counted.PHWIS,
+        ),
+        "incris": Estimator(
+            incris, assumes=f"{_WEIGHED}; actions long before a reward hardly bear on it"
+        ),
+        "mis": Estimator(mis, (*RATIOS, "state"), assumes=f"few Markov states, {_WEIGHED}"),
+        "rcis": Estimator(rcis, normalised=False, assumes=_WEIGHED),
+        "dr": Estimator(dr, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "wdr": Estimator(wdr, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "dm": Estimator(
+            dm,
+            _FITTED,
+            may_omit=False,
+            assumes="a right Q-hat; few Markov states, if it is tabular",
+        ),
+        "stepwise": Estimator(
+            stepwise, normalised=False, assumes=f"{_WEIGHED}; what is omitted does not matter"
+        ),
+        "stepwise-dr": Estimator(
+            stepwise_dr,
+            _CORRECTED,
+            assumes=f"{_WEIGHED}; what is omitted does not matter; Q-hat may be wrong",
+        ),
+        "magic": Estimator(magic, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "drl": Estimator(
+            drl,
+            _CORRECTED,
+            assumes=f"few Markov states, {_WEIGHED}; Q-hat or the marginals may be wrong",
+        ),
     },
 )
 

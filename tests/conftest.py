@@ -37,7 +37,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 CHECKED = ("core.masked", "stats", "models.empirical", "models.qhat", "models.tabular")
 CHECKED += ("models.neural", "models.layers", "relevance", "estimators", "pipeline.selection")
-CHECKED += ("models.descent",)
+CHECKED += ("models.descent", "models.simplex")
 CHECKED += ("inference.welch", "inference.forms", "inference.resampling", "paper")
 install_import_hook([f"osiris_jax.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -45,7 +45,7 @@ def registries() -> dict[str, dict[str, str]]:
 
     return {
         "worlds": {name: world_line(name) for name in WORLDS},
-        "estimators": _lines(ESTIMATORS) | {"osiris-<name>": OMISSION},
+        "estimators": _with_assumptions(ESTIMATORS) | {"osiris-<name>": OMISSION},
         "relevance tests": _lines(RELEVANCE) | {"true": TRUE},
         "choices of the level (alpha=...)": _lines(SELECTION),
         "fits of Q (fit=...)": _lines(QHAT),
@@ -65,6 +65,11 @@ def world_line(name: str) -> str:
 def first_line(function: Callable) -> str:
     """What an entry of a registry is, in the words of its docstring."""
     return (function.__doc__ or "").strip().splitlines()[0]
+
+
+def _with_assumptions(estimators: Mapping[str, Any]) -> dict[str, str]:
+    said = {name: f" Assumes {e.assumes}." if e.assumes else "" for name, e in estimators.items()}
+    return {name: line + said[name] for name, line in _lines(estimators).items()}
 
 
 def _lines(registry: Mapping[str, Callable[..., Any]]) -> dict[str, str]:

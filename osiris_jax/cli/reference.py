@@ -60,6 +60,7 @@ def _estimators() -> list[str]:
         [
             _code(name),
             _what(entry),
+            entry.assumes,
             _listed(f for f in FIELDS if f in entry.reads),
             _defaults(entry),
         ]
@@ -69,9 +70,11 @@ def _estimators() -> list[str]:
         "## Estimators",
         "`oj.estimate(batch, name, **options)`. Each but `dm` is also `osiris-<name>`, after "
         "omission; `osiris` and `osirwis` are short for `osiris-is` and `osiris-wis`. Beside "
-        "`reward` a batch needs the fields of the third column, after omission also those that "
-        "the test needs. With `q_steps` no `state` is needed for Q.",
-        markdown(["name", "what it is", "needs", "options"], rows),
+        "`reward` a batch needs the fields of the fourth column, after omission also those that "
+        "the test needs. With `q_steps` no `state` is needed for Q. Support: whatever the target "
+        "may do in a state, the behaviour does there at times; known ratios: propensities are "
+        "the behaviour's own.",
+        markdown(["name", "what it is", "assumes", "needs", "options"], rows),
         _meanings(ESTIMATORS),
     ]
 

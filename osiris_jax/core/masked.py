@@ -256,8 +256,8 @@ def segment_weighted_mean(
 
 
 def segment_peak(
-    log_weight: Float[Array, " traj"], segment: Int[Array, " traj"], num_segments: int
-) -> Float[Array, " segment"]:
+    log_weight: Float[Array, "traj ..."], segment: Int[Array, " traj"], num_segments: int
+) -> Float[Array, "segment ..."]:
     """The largest log-weight of each segment, 0 where it is empty or weighs nothing."""
     peak = lax.stop_gradient(segment_max(log_weight, segment, num_segments))
     return jnp.where(jnp.isfinite(peak), peak, 0)

@@ -171,7 +171,7 @@ _ALLOWED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] 
         lambda value: (value >= 0) & (value == np.floor(value)),
         ("past", "sweeps"),
     ),
-    "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept")),
+    "0 or more": (lambda value: value >= 0, ("threshold", "smoothing", "max_kept", "marginals")),
 }
 
 

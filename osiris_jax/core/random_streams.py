@@ -18,6 +18,8 @@ TARGET_STREAM, METHOD_STREAM, FIT_STREAM = 2**32 - 3, 2**32 - 5, 2**32 - 7
 TRUTH_STREAM, POOL_STREAM = 2**32 - 1, 2**32 - 7
 # of the key of intervals, which estimators may divide
 RESAMPLES_STREAM = 2**32 - 11
+# of an estimator's key, whose numbers from 0 on are fits
+BLEND_STREAM = 2**32 - 13
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

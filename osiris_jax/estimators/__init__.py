@@ -10,49 +10,92 @@ from typing import Any
 
 from osiris_jax.core.registry import Registry
 from osiris_jax.estimators import counted
+from osiris_jax.estimators.blended import magic
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.entry import RATIOS, Estimator
 from osiris_jax.estimators.incremental import incris
 from osiris_jax.estimators.lagged import stepwise, stepwise_dr
 from osiris_jax.estimators.marginal import mis
+from osiris_jax.estimators.marginal_dr import drl
 from osiris_jax.estimators.per_decision import cwpdis, pdis
 from osiris_jax.estimators.star import star
 from osiris_jax.estimators.trajectory import importance_sampling, mc, phwis, rcis, wis
 
 _FITTED = ("reward", "mask", "state", "action", "target_probs")
 _CORRECTED = (*_FITTED, "log_ratio")
+_WEIGHED = "support, known ratios"
+_EITHER = f"{_WEIGHED}; Q-hat may be wrong"
 
 ESTIMATORS: Registry[Estimator] = Registry(
     Estimator,
     {
-        "mc": Estimator(mc, ("reward", "mask"), mean_of_terms=True, of_counts=counted.MC),
+        "mc": Estimator(
+            mc,
+            ("reward", "mask"),
+            mean_of_terms=True,
+            assumes="that the behaviour is as good as the target",
+            of_counts=counted.MC,
+        ),
         "is": Estimator(
             importance_sampling,
             normalised=False,
             per_decision=False,
             mean_of_terms=True,
+            assumes=_WEIGHED,
             of_weights=importance_sampling,
             of_counts=counted.IS,
         ),
-        "wis": Estimator(wis, per_decision=False, of_weights=wis, of_counts=counted.WIS),
+        "wis": Estimator(
+            wis, per_decision=False, assumes=_WEIGHED, of_weights=wis, of_counts=counted.WIS
+        ),
         "pdis": Estimator(
             pdis,
             normalised=False,
             per_decision=True,
             mean_of_terms=True,
+            assumes=_WEIGHED,
             of_counts=counted.PDIS,
         ),
-        "cwpdis": Estimator(cwpdis, per_decision=True, of_counts=counted.CWPDIS),
-        "phwis": Estimator(phwis, per_decision=False, of_weights=phwis, of_counts=counted.PHWIS),
-        "incris": Estimator(incris),
-        "mis": Estimator(mis, (*RATIOS, "state")),
-        "rcis": Estimator(rcis, normalised=False),
-        "dr": Estimator(dr, _CORRECTED, per_decision=True),
-        "wdr": Estimator(wdr, _CORRECTED, per_decision=True),
-        "dm": Estimator(dm, _FITTED, may_omit=False),
-        "star": Estimator(star, (*RATIOS, "state")),
-        "stepwise": Estimator(stepwise, normalised=False),
-        "stepwise-dr": Estimator(stepwise_dr, _CORRECTED),
+        "cwpdis": Estimator(cwpdis, per_decision=True, assumes=_WEIGHED, of_counts=counted.CWPDIS),
+        "phwis": Estimator(
+            phwis,
+            per_decision=False,
+            assumes=f"{_WEIGHED}; lengths that do not depend on the policy",
+            of_weights=phwis,
+            of_counts=counted.PHWIS,
+        ),
+        "incris": Estimator(
+            incris, assumes=f"{_WEIGHED}; actions long before a reward hardly bear on it"
+        ),
+        "mis": Estimator(mis, (*RATIOS, "state"), assumes=f"few Markov states, {_WEIGHED}"),
+        "rcis": Estimator(rcis, normalised=False, assumes=_WEIGHED),
+        "dr": Estimator(dr, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "wdr": Estimator(wdr, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "dm": Estimator(
+            dm,
+            _FITTED,
+            may_omit=False,
+            assumes="a right Q-hat; few Markov states, if it is tabular",
+        ),
+        "star": Estimator(
+            star,
+            (*RATIOS, "state"),
+            assumes=f"{_WEIGHED}; states that are Markov but for so long a past",
+        ),
+        "stepwise": Estimator(
+            stepwise, normalised=False, assumes=f"{_WEIGHED}; what is omitted does not matter"
+        ),
+        "stepwise-dr": Estimator(
+            stepwise_dr,
+            _CORRECTED,
+            assumes=f"{_WEIGHED}; what is omitted does not matter; Q-hat may be wrong",
+        ),
+        "magic": Estimator(magic, _CORRECTED, per_decision=True, assumes=_EITHER),
+        "drl": Estimator(
+            drl,
+            _CORRECTED,
+            assumes=f"few Markov states, {_WEIGHED}; Q-hat or the marginals may be wrong",
+        ),
     },
 )
 

@@ -134,6 +134,11 @@ class Composition(NamedTuple):
         if name == "theta" and self.test is not None:
             return f"found by `{self.relevance}`; give one of the two"
         if name in _OF_FIT and self.estimator.takes(name):
+            fits_marginals = self.estimator.takes("marginals") and not given(
+                settings.get("marginals")
+            )
+            if name == "q_folds" and fits_marginals:
+                return None
             return _why_idle_in_fit(name, settings)
         if any(name in keywords(function) for function in self.functions):
             return None

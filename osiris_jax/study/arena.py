@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 COMPARED = (
     *("mc", "is", "wis", "pdis", "cwpdis", "phwis", "incris", "mis", "rcis", "dr", "wdr", "dm"),
-    *("star", "stepwise", "stepwise-dr"),
+    *("star", "stepwise", "stepwise-dr", "magic", "drl"),
     *("osiris", "osirwis", "osiris-pdis", "osiris-cwpdis", "osiris-phwis", "osiris-incris"),
     *("osiris-mis", "osiris-rcis", "osiris-dr", "osiris-wdr"),
-    *("osiris-star", "osiris-stepwise", "osiris-stepwise-dr"),
+    *("osiris-star", "osiris-stepwise", "osiris-stepwise-dr", "osiris-magic", "osiris-drl"),
 )
 ALL, BASELINE = "all", "mc"
 ARENA_COLUMNS = (

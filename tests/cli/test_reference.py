@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import osiris_jax as oj
+from osiris_jax.cli.listing import registries
 from osiris_jax.cli.reference import REFRESH, fields_needed, options_explained, reference
 from osiris_jax.core.options import keywords
 from osiris_jax.models.qhat import QHAT
@@ -57,16 +58,38 @@ def test_every_option_is_explained(registry):
 
 def test_the_page_says_what_an_estimator_needs_and_takes(page):
     estimators = rows(page, "Estimators")
-    assert estimators["mc"][1:] == ["", "`discount=1.0`"]
-    assert estimators["mis"][1] == "`log_ratio`, `state`"
-    assert estimators["dm"][1] == "`state`, `action`, `target_probs`"
-    assert '`finished="keep"`' in estimators["cwpdis"][2]
+    assert estimators["mc"][2:] == ["", "`discount=1.0`"]
+    assert estimators["mis"][1] == "few Markov states, support, known ratios"
+    assert estimators["mis"][2] == "`log_ratio`, `state`"
+    assert estimators["dm"][2] == "`state`, `action`, `target_probs`"
+    assert '`finished="keep"`' in estimators["cwpdis"][3]
     assert "Unbiased for any Q-hat" in estimators["dr"][0]
     tests = rows(page, "Relevance tests")
     assert tests["welch"][1:3] == ["p <= `alpha`", "`log_ratio`, `state`"]
     assert tests["nn-q"][2] == "`log_ratio`, `action`, `state` or `observation`"
     assert tests["oracle"][3] == "`keep` (required)"
     assert rows(page, "Fits of Q")["tabular"][1] == "`q_folds`, `smoothing`"
+
+
+@pytest.mark.parametrize("name", oj.ESTIMATORS)
+def test_every_estimator_says_what_it_assumes(name, page):
+    """In half a line, in the list and on the page."""
+    said = oj.ESTIMATORS[name].assumes
+    assert 8 < len(said) < 80
+    assert said[0].islower() or said.startswith("Q-hat")
+    assert not said.endswith(".")
+    assert rows(page, "Estimators")[name][1] == said
+    assert registries()["estimators"][name].endswith(f"). Assumes {said}.")
+
+
+def test_an_estimator_that_says_nothing_of_assumptions_shows_nothing(monkeypatch):
+    def mine(batch, log_ratio, *, discount=1.0):
+        """One of a user's own."""
+        return jnp.zeros(())
+
+    monkeypatch.setitem(oj.ESTIMATORS, "mine", mine)
+    assert registries()["estimators"]["mine"] == "One of a user's own."
+    assert rows(reference(), "Estimators")["mine"][1] == ""
 
 
 @pytest.mark.parametrize("estimator", oj.ESTIMATORS)
@@ -78,7 +101,7 @@ def test_what_is_said_to_be_needed_is_enough_and_necessary(page, estimator):
         "action": jnp.zeros((4, 3), jnp.int32),
         "target_probs": jnp.full((4, 3, 2), 0.5),
     }
-    needed = rows(page, "Estimators")[estimator][1].replace("`", "").split(", ")
+    needed = rows(page, "Estimators")[estimator][2].replace("`", "").split(", ")
     given = {name: fields[name] for name in needed if name}
     sizes = {"num_states": 1, "num_actions": 2}
     batch = oj.TrajectoryBatch(

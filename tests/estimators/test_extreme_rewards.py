@@ -47,7 +47,7 @@ def test_sums_of_large_rewards_do_not_overflow(name, kind):
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5 * LARGE)
 
 
-@pytest.mark.parametrize("name", ["dr", "wdr", "dm", "stepwise", "stepwise-dr"])
+@pytest.mark.parametrize("name", ["dr", "wdr", "dm", "stepwise", "stepwise-dr", "magic", "drl"])
 def test_nor_do_those_with_a_fitted_or_a_given_q(name):
     data = positive(1)
     batch = load(data)

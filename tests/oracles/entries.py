@@ -6,7 +6,16 @@ with (data, num_states, **options) and gives evidence [state].
 
 from functools import partial
 
-from oracles import doubly_robust, estimators, lagged, networks, relevance, star
+from oracles import (
+    blended,
+    doubly_robust,
+    estimators,
+    lagged,
+    marginal,
+    networks,
+    relevance,
+    star,
+)
 
 ESTIMATORS = estimators.ESTIMATORS | {
     "dr": partial(doubly_robust.after_fit, doubly_robust.dr),
@@ -15,6 +24,8 @@ ESTIMATORS = estimators.ESTIMATORS | {
     "star": star.star,
     "stepwise": lagged.stepwise_plain,
     "stepwise-dr": lagged.stepwise_dr_plain,
+    "magic": partial(doubly_robust.after_fit, blended.magic),
+    "drl": marginal.after_fit,
 }
 RELEVANCE = {
     "welch": partial(relevance.pvalues, test="welch"),

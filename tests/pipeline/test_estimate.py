@@ -210,6 +210,8 @@ BAD_CALLS = {
     "fit": (("dr",), {"fit": "forest"}, "fit: 'forest' is unknown; there are tabular"),
     "smoothing": (("dr",), {"smoothing": -0.1}, "smoothing: must be 0 or more"),
     "q_folds": (("dr",), {"q_folds": 0.5}, "q_folds: expected a whole number"),
+    "marginals": (("drl",), {"marginals": [[-1.0]]}, "marginals: must be 0 or more, got -1.0"),
+    "no resamples": (("magic",), {"resamples": 0}, "resamples: expected 1 or more, got 0"),
     "key": (("wis",), {**TINY, "key": 0}, "key: expected jax.random.key"),
     "key of the old kind": (("wis",), {**TINY, "key": jax.random.PRNGKey(0)}, "key: expected jax"),
     "keys": (

@@ -39,6 +39,11 @@ ESTIMATE = {
     "weighting of a map": (("wis",), {"relevance": "oracle", "keep": KEEP, "weighting": "none"}),
     "q_folds": (("dr",), {"q": np.zeros((NUM_STATES, 2)), "q_folds": 2}),
     "smoothing": (("dr",), {"fit": "nn-q", "smoothing": 0.5}),
+    "q_folds of nothing": (
+        ("drl",),
+        {"q": np.zeros((NUM_STATES, 2)), "marginals": np.ones((12, NUM_STATES)), "q_folds": 2},
+    ),
+    "resamples": (("wdr",), {"resamples": 50}),
 }
 
 

@@ -97,7 +97,7 @@ def _outer_quarters(
     low, not_high = jnp.where(
         joins, jnp.stack([up_to[0], below[1]]), jnp.stack([below[0], up_to[1]])
     )
-    return used & low, used & ~not_high
+    return low, used & ~not_high
 
 
 def _chances(
@@ -117,8 +117,7 @@ def _chances(
     odds = jnp.where(decided, share / jnp.where(decided, 1 - share, 1), 1)
 
     def first(number: Array) -> Array:
-        centred = jnp.round(share * number).astype(jnp.int32) - width // 2
-        return jnp.clip(centred, 0, jnp.maximum(number - width + 1, 0))
+        return jnp.maximum(jnp.round(share * number).astype(jnp.int32) - width // 2, 0)
 
     first_low, first_high = first(size.low), first(size.high)
     first_middle = chosen - first_low - first_high - 2 * (width - 1)

@@ -91,7 +91,7 @@ def test_the_order_of_trajectories_and_the_names_of_states_do_not_matter(form, s
 
 @of_two_forms
 @settings(max_examples=15)
-@given(seeds, st.sampled_from([1e-30, 0.3, 2.0**-40, 1e30]))
+@given(seeds, st.sampled_from([1e-30, 0.3, 2.0**-40, 2e37]))
 def test_the_scale_of_rewards_does_not_matter(form, seed, factor):
     data = random_data(seed, SIZE)
     other = [traj | {"rewards": factor * traj["rewards"]} for traj in data]

@@ -28,9 +28,9 @@ def markov_check(
 ) -> Array:
     """P-values of "given the state, it does not matter what was done c steps before", by lag c.
 
-    Small where states are not Markov: where estimators that forget the past, such as `mis`, `dm`
-    and `dr`, are biased. Not rejecting is no evidence that they are. Assumes that one behaviour
-    policy, which reads the state alone, made all trajectories.
+    Small where states are not Markov and what forgets the past, as `mis` and `dm` do, is biased.
+    Large p-values are no evidence that they are. Assumes that one behaviour policy, which reads the
+    state alone, made all trajectories, and that no cap on steps cuts them.
 
     At lag c, a visit (i, t) with t > c is labelled by whether rho_{t-c} > 1. In each state the
     covariance of labels and returns to go is tested: all visits of a trajectory count as one

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from osiris_jax.inference.diagnostics import omission_diagnostics
     from osiris_jax.models.behavior import fit_behavior
     from osiris_jax.pipeline.estimate import choose_level, estimate, relevance_pvalues
+    from osiris_jax.pipeline.markov import markov_check
     from osiris_jax.pipeline.selection import SELECTION
     from osiris_jax.relevance import RELEVANCE, THRESHOLDS, omit
     from osiris_jax.study import Arena, Study
@@ -72,6 +73,7 @@ __all__ = [
     "keep_compilations",
     "load_log",
     "make",
+    "markov_check",
     "omission_diagnostics",
     "omit",
     "pad_to",
@@ -93,6 +95,7 @@ _HOMES = {
     "worlds.gymnax_world": ("GymnaxWorld",),
     "worlds.tabular": ("TabularWorld",),
     "pipeline.estimate": ("choose_level", "estimate", "relevance_pvalues"),
+    "pipeline.markov": ("markov_check",),
     "estimators": ("ESTIMATORS",),
     "evaluation": ("evaluate",),
     "inference": ("INTERVALS", "intervals"),

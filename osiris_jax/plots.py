@@ -23,6 +23,7 @@ from osiris_jax.core.pictures import (
     shades,
     tidy,
 )
+from osiris_jax.core.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -226,6 +227,34 @@ def calibration(rows: Sequence[Row], title: str) -> Figure:
         axis.set_ylim(-0.03, 1.03)
     legend(axes[-1], 6, **BESIDE)
     figure.suptitle(title, fontsize=9)
+    return figure
+
+
+def markov_calibration(rows: Sequence[Row]) -> Figure:
+    """Rate at which the Markov check rejects, by world and form, at the least level and largest N.
+
+    The worlds whose states are Markov to the left, where the dashed level should not be exceeded.
+    """
+    alpha, size = min(row["alpha"] for row in rows), max(row["size"] for row in rows)
+    wanted = (None, alpha, size)
+    rows = [row for row in rows if (row["lag"], row["alpha"], row["size"]) == wanted]
+    forms = list(dict.fromkeys(row["form"] for row in rows))
+    kinds = [kind for kind in (True, False) if any(row["markov"] is kind for row in rows)]
+    most = max(sum(row["markov"] is kind for row in rows) for kind in kinds) // len(forms)
+    figure, axes = canvas(WIDE, 1.2 + 0.16 * most, columns=len(kinds))
+    for axis, kind in zip(axes, kinds, strict=True):
+        of_kind = [row for row in rows if row["markov"] is kind]
+        worlds = list(dict.fromkeys(row["world"] for row in of_kind))
+        for number, (form, colour) in enumerate(zip(forms, shades(len(forms)), strict=True)):
+            line = [row for row in of_kind if row["form"] == form]
+            places = [worlds.index(row["world"]) + 0.2 * (number - 1) for row in line]
+            rates, errors = ([row[field] for row in line] for field in ("rate", "rate_se"))
+            axis.errorbar(rates, places, xerr=errors, fmt="o", ms=3, color=colour, label=form)
+        axis.axvline(alpha, color="black", lw=0.8, ls="--", label="the level")
+        axis.set_yticks(range(len(worlds)), [printable(world) for world in worlds])
+        axis.invert_yaxis()
+        describe(axis, f"rejects, N = {size}", "", "Markov" if kind else "not Markov")
+    legend(axes[-1], 6, **BESIDE)
     return figure
 
 

@@ -9,6 +9,7 @@ import typer
 from osiris_jax.cli.arena import RunArena
 from osiris_jax.cli.bench import Bench
 from osiris_jax.cli.calibrate import Calibrate
+from osiris_jax.cli.calibrate_markov import CalibrateMarkov
 from osiris_jax.cli.coverage import MeasureCoverage
 from osiris_jax.cli.ending import finish
 from osiris_jax.cli.evaluate import EvaluateLog
@@ -34,6 +35,7 @@ COMMANDS = {
     "arena": RunArena,
     "reproduce": Reproduce,
     "calibrate": Calibrate,
+    "calibrate-markov": CalibrateMarkov,
     "coverage": MeasureCoverage,
     "evaluate": EvaluateLog,
     "bench": Bench,

@@ -27,7 +27,7 @@ from osiris_jax.inference.methods import NEEDS
 from osiris_jax.inference.resampling import draw_rows, rows_without_groups
 from osiris_jax.inference.welch import Sizes, plan_sizes, trajectories_by_group
 from osiris_jax.pipeline.spec import Spec, make_specs
-from osiris_jax.study.checks import settle_data_sets, some_of, weighting
+from osiris_jax.study.checks import number, settle_data_sets, some_of, weighting
 from osiris_jax.study.chunks import Progress, by_size
 from osiris_jax.worlds.tabular import TabularWorld, log_ratio_table
 
@@ -123,6 +123,7 @@ class Coverage:
         check_methods(self.methods)
         weighting("weighting", self.weighting)
         check_numbers(self.confidence, self.resamples)
+        number("discount", self.discount, 0, 1)
         if not self.pairs:
             raise ValueError("methods: none of these is for any of the estimators")
         used = tuple(dict.fromkeys(method for _, method in self.pairs))

@@ -113,6 +113,30 @@ def test_calibrate_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path, v
     assert (tmp_path / "calibration.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_calibrate_markov_writes_tables_and_a_picture(monkeypatch, capsys, tmp_path):
+    arguments = ("--worlds", "waiting-room,first-look", "--trials", 3, "--sizes", "8,24")
+    arguments += ("--lags", "1,3", "--alphas", "0.05,0.25", "--out", tmp_path)
+    assert run(monkeypatch, "calibrate-markov", *arguments) == 0
+    assert "the check rejects (undecided)" in " ".join(capsys.readouterr().out.split())
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    assert len(rows) == 2 * 2 * 3 * 3 * 2
+    assert {(row["world"], row["markov"]) for row in rows} == {
+        ("waiting-room", True),
+        ("first-look", False),
+    }
+    page = (tmp_path / "markov.md").read_text()
+    tables = page.split("\n## ")[1:]
+    assert [len(table.strip().splitlines()) for table in tables] == [2 + 2 + 8] * 4
+    assert "| world | Markov | N | level | clustered | first visits | both |" in tables[0]
+    assert "| world | Markov | N | level | lag 1 | lag 3 |" in tables[2]
+    line = next(
+        line for line in tables[0].splitlines() if "| waiting-room | yes | 8 | 0.05" in line
+    )
+    assert "0.0±0.0 % (100 %)" in line
+    for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        assert (tmp_path / f"markov.{kind}").read_bytes().startswith(start)
+
+
 def test_a_calibration_that_decides_nothing_writes_nothing(monkeypatch, capsys, tmp_path):
     arguments = ("--sizes", 1, "--variants", "first visit", "--out", tmp_path / "run")
     assert run(monkeypatch, *CALIBRATE, *arguments) == 2

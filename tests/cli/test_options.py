@@ -9,6 +9,7 @@ import osiris_jax as oj
 from osiris_jax.bench.case import Settings
 from osiris_jax.cli.bench import Bench
 from osiris_jax.cli.calibrate import Calibrate
+from osiris_jax.cli.calibrate_markov import CalibrateMarkov
 from osiris_jax.cli.coverage import MeasureCoverage
 from osiris_jax.cli.evaluate import EvaluateLog
 from osiris_jax.cli.options import as_typed, passed_on
@@ -17,11 +18,13 @@ from osiris_jax.data import load_log
 from osiris_jax.study import Study
 from osiris_jax.study.calibration import Calibration
 from osiris_jax.study.coverage import Coverage
+from osiris_jax.study.markov_calibration import MarkovCalibration
 from osiris_jax.study.run import run, start_devices
 
 READERS = {
     Bench: ((Settings,), {"only", "out"}),
     Calibrate: ((Calibration,), {"out"}),
+    CalibrateMarkov: ((MarkovCalibration,), {"out"}),
     MeasureCoverage: ((Coverage,), {"out"}),
     EvaluateLog: ((oj.evaluate, load_log), {"log", "compare", "seed", "out"}),
     RunStudy: ((Study, run, start_devices), {"toml"}),

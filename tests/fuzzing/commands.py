@@ -43,6 +43,7 @@ BAD = {
     "--coordinator": ["nowhere", ""],
     "--memory": ["x", "-1G", "0", "nan", "1Q", "", "infG"],
     "--sizes": SIZES,
+    "--lags": SIZES,
     "--alphas": LEVELS,
     "--thresholds": ["nan", "-1", "x", "0.1,x", "inf;"],
     "--estimators": NAMES,
@@ -83,6 +84,8 @@ OPTIONS = {
     "--weighting --discount --confidence --resamples --seed --out --colour",
     "calibrate": "--world --trials --sizes --alphas --thresholds --tests --weightings --variants "
     "--seed --out --colour",
+    "calibrate-markov": "--worlds --trials --sizes --alphas --lags --discount --seed --out "
+    "--colour",
     "reproduce": "--protocol --worlds --trials --seed --colour",
     "show": "--episodes --seed --colour",
     "train-policy": "--seed --runs --updates --colour",
@@ -96,6 +99,7 @@ TINY = {
     "--resamples 20",
     "calibrate": "--trials 3 --sizes 8 --tests welch --weightings none --alphas 0.05 "
     "--variants plain",
+    "calibrate-markov": "--worlds waiting-room --trials 3 --sizes 8 --lags 1,2",
     "reproduce": "table1 --worlds express --trials 3 --protocol published",
     "show": "express --episodes 50",
     "train-policy": "cartpole --runs 1 --updates 1",
@@ -143,6 +147,7 @@ GOOD = (
     ("study", *TINY["study"].split(), "--out", "{out}"),
     ("coverage", *TINY["coverage"].split(), "--out", "{out}"),
     ("calibrate", *TINY["calibrate"].split(), "--out", "{out}"),
+    ("calibrate-markov", *TINY["calibrate-markov"].split(), "--out", "{out}"),
 )
 
 

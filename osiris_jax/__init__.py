@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from osiris_jax.data.join import concatenate
     from osiris_jax.estimators import ESTIMATORS
-    from osiris_jax.evaluation import evaluate
+    from osiris_jax.evaluation import choose, evaluate
     from osiris_jax.inference import INTERVALS, intervals
     from osiris_jax.inference.diagnostics import omission_diagnostics
     from osiris_jax.models.behavior import fit_behavior
@@ -59,6 +59,7 @@ __all__ = [
     "TabularWorld",
     "TrajectoryBatch",
     "bucket_length",
+    "choose",
     "choose_level",
     "concatenate",
     "estimate",
@@ -97,7 +98,7 @@ _HOMES = {
     "pipeline.estimate": ("choose_level", "estimate", "relevance_pvalues"),
     "pipeline.markov": ("markov_check",),
     "estimators": ("ESTIMATORS",),
-    "evaluation": ("evaluate",),
+    "evaluation": ("choose", "evaluate"),
     "inference": ("INTERVALS", "intervals"),
     "data": (
         *("LinearBins", "from_arrays", "from_dataframe", "from_episodes", "from_minari"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from osiris_jax.core.registry import Registry
 from osiris_jax.estimators import counted
+from osiris_jax.estimators.automatic import auto
 from osiris_jax.estimators.blended import magic
 from osiris_jax.estimators.doubly_robust import dm, dr, wdr
 from osiris_jax.estimators.entry import RATIOS, Estimator
@@ -95,6 +96,11 @@ ESTIMATORS: Registry[Estimator] = Registry(
             drl,
             _CORRECTED,
             assumes=f"few Markov states, {_WEIGHED}; Q-hat or the marginals may be wrong",
+        ),
+        "auto": Estimator(
+            auto,
+            may_omit=False,
+            assumes="nothing that the data can speak against: it chooses among the others",
         ),
     },
 )

@@ -18,6 +18,7 @@ from osiris_jax.core.segments import look_up, segment_sum
 from osiris_jax.estimators.doubly_robust import fitted_values
 from osiris_jax.estimators.headroom import with_headroom
 from osiris_jax.estimators.per_decision import log_discounts
+from osiris_jax.models.qhat import StepValues
 from osiris_jax.models.tabular import cross_fitting
 
 PURPOSE = "the estimator `drl`"
@@ -50,15 +51,48 @@ def drl(
     """
     value = fitted_values(batch, discount=discount, q_folds=q_folds, **fitting)
     if marginals is None:
-        log_marginal = _fitted(batch, log_ratio, q_folds)
+        log_marginal = log_marginals(batch, log_ratio, q_folds)
     else:
         log_marginal = _supplied(batch, marginals)
-    log_weight = masked.fill(batch.mask, log_marginal + masked.known(log_ratio))
-    log_before = jnp.pad(log_weight[:, :-1], ((0, 0), (1, 0)))
+    log_weight, log_before = _weights(batch, log_ratio, log_marginal)
     surprise = masked.fill(batch.mask, batch.reward) - value.q
     parts = jnp.stack([surprise, value.v]) / len(batch.reward)
     weights = jnp.stack([log_weight, log_before])
     return masked.scaled_sum(weights + log_discounts(batch, discount)[None, None], parts)
+
+
+def corrected_terms(
+    batch: TrajectoryBatch, log_marginal: Float[Array, "traj time"], value: StepValues, discount
+) -> Float[Array, " traj"]:
+    """What each trajectory adds to `drl` by these marginals and this Q-hat, times their number."""
+    log_weight, log_before = _weights(batch, batch.require("log_ratio", PURPOSE), log_marginal)
+    surprise = masked.fill(batch.mask, batch.reward) - value.q
+    terms = jnp.exp(log_weight) * surprise + jnp.exp(log_before) * value.v
+    return masked.total(terms * jnp.exp(log_discounts(batch, discount))[None])
+
+
+def unlogged_terms(
+    batch: TrajectoryBatch,
+    log_marginal: Float[Array, "traj time"],
+    value: Float[Array, "traj time"],
+    discount,
+) -> Float[Array, " traj"]:
+    """The same from values of states alone: the surprise of a step is r + gamma v(s') - v(s)."""
+    log_weight, _ = _weights(batch, batch.require("log_ratio", PURPOSE), log_marginal)
+    following = jnp.pad(value[:, 1:], ((0, 0), (0, 1)))
+    gained = masked.fill(batch.mask, batch.reward) + jnp.asarray(discount, batch.dtype) * following
+    terms = jnp.exp(log_weight) * gained - masked.fill(batch.mask, jnp.exp(log_marginal) * value)
+    return value[:, 0] + masked.total(terms * jnp.exp(log_discounts(batch, discount))[None])
+
+
+def _weights(
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    log_marginal: Float[Array, "traj time"],
+) -> tuple[Float[Array, "traj time"], Float[Array, "traj time"]]:
+    """log mu_t and log mu_{t-1}; what lies behind a trajectory's end has no value."""
+    log_weight = masked.fill(batch.mask, log_marginal + masked.known(log_ratio))
+    return log_weight, jnp.pad(log_weight[:, :-1], ((0, 0), (1, 0)))
 
 
 def _supplied(batch: TrajectoryBatch, marginals: Any) -> Float[Array, "traj time"]:
@@ -72,7 +106,7 @@ def _supplied(batch: TrajectoryBatch, marginals: Any) -> Float[Array, "traj time
     return jnp.log(table[jnp.broadcast_to(jnp.arange(num_steps)[None], state.shape), state])
 
 
-def _fitted(
+def log_marginals(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], folds: int
 ) -> Float[Array, "traj time"]:
     """log d_t(s_t) N / n_t(s_t), from the trajectories of other folds.

@@ -54,6 +54,21 @@ def wis(
     return masked.weighted_mean(log_weights(batch, log_ratio, clip), value)
 
 
+def is_variance(
+    log_weight: Float[Array, " traj"], returns: Float[Array, " traj"]
+) -> Float[Array, ""]:
+    """The sample's variance of IS."""
+    return jnp.var(jnp.exp(log_weight) * returns) / len(returns)
+
+
+def wis_variance(
+    log_weight: Float[Array, " traj"], returns: Float[Array, " traj"]
+) -> Float[Array, ""]:
+    """The sample's variance of WIS, by the delta method."""
+    share = jax.nn.softmax(log_weight)
+    return jnp.sum(share**2 * (returns - masked.weighted_mean(log_weight, returns)) ** 2)
+
+
 @with_headroom
 def phwis(
     batch: TrajectoryBatch,

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from osiris_jax.core.pictures import describe, legend, tidy
+from osiris_jax.evaluation.choosing import Chosen
 from osiris_jax.evaluation.result import NOT_JUDGED, Curve, Evaluation
 from osiris_jax.inference.weights import CAREFUL, FINE, NO_TRUST
 from osiris_jax.plots import BLUE, COLUMN, GREEN, GREY, ORANGE, RED, canvas
@@ -76,6 +77,41 @@ def levels(curve: Curve) -> Figure:
     for axis in (above, below):
         tidy(axis)
     legend(above, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    return figure
+
+
+def plane(choice: Chosen) -> Figure:
+    """The plane of levels and pasts, and all else that was compared; what the answer is made of."""
+    on_plane = [row for row in choice.rows if row.past is not None and row.alpha is not None]
+    others = [row for row in choice.rows if row not in on_plane]
+    figure = Figure(figsize=(COLUMN * 2, 2.9), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    pasts = list(dict.fromkeys(row.past for row in on_plane))
+    alphas = list(dict.fromkeys(row.alpha for row in on_plane))
+    colours = itertools.cycle((BLUE, GREEN, ORANGE, GREY))
+    for shift, (alpha, colour) in enumerate(zip(alphas, colours, strict=False)):
+        line = [row for row in on_plane if row.alpha == alpha]
+        places = np.arange(len(line)) + 0.1 * (shift - (len(alphas) - 1) / 2)
+        values, errors = ([getattr(row, x) for row in line] for x in ("value", "standard_error"))
+        left.errorbar(
+            places, values, errors, fmt="o-", ms=3, lw=1, color=colour, label=f"{alpha:g}"
+        )
+    left.set_xticks(range(len(pasts)), ["all" if past == 0 else str(past) for past in pasts])
+    for place, row in enumerate(others):
+        mark = ("*", 11, RED) if row.weight > 0.005 else ("o", 4, GREY)
+        style = {"fmt": mark[0], "ms": mark[1], "color": mark[2], "lw": 1}
+        right.errorbar([place], [row.value], [row.standard_error], **style)
+    names = [f"{x.name} {x.alpha:g}" if x.alpha is not None else x.name for x in others]
+    right.set_xticks(range(len(others)), names, rotation=60, ha="right", fontsize=7)
+    for axis in (left, right):
+        tidy(axis)
+        axis.axhline(choice.value, color=RED, lw=1, ls="--")
+    describe(
+        left, "past: recent ratios of a visit", "value of the target policy", "osiris-star by level"
+    )
+    describe(right, title=f"answer {choice.value:.4g}: of what has a star")
+    if on_plane:
+        legend(left, 6, ncols=3, loc="best")
     return figure
 
 

@@ -22,7 +22,7 @@ from osiris_jax.inference.resampling import counts_of
 from osiris_jax.inference.welch import Sizes, Visited, pvalues_by_counts, visited
 from osiris_jax.pipeline import compose
 from osiris_jax.pipeline.spec import Spec
-from osiris_jax.relevance import relevant
+from osiris_jax.relevance import omission, relevant
 from osiris_jax.relevance.tests import oracle, welch
 
 _PLAIN_WELCH = {"classes": "ratio", "leave_one_out": False, "folds": 0}
@@ -91,7 +91,7 @@ def prepare(batch: TrajectoryBatch, specs: Mapping[str, Spec], sizes: Sizes | No
             by_state = _by_state(batch, sizes, spec.for_test)
         elif spec.test is not None and not again:
             keep = compose.steps_at(batch, evidence[test], spec.levels, spec.max_kept)
-            log_ratio = compose.kept_ratios(batch, keep)
+            log_ratio = omission.kept_ratios(batch, keep)
         parts[label] = counted.parts(batch, log_ratio, **spec.for_estimator.keywords)
     return Prepared(values, parts, by_state)
 

@@ -89,16 +89,9 @@ def steps_at(
     )
 
 
-def kept_ratios(
-    batch: TrajectoryBatch, keep: Bool[Array, "traj time"]
-) -> Float[Array, "traj time"]:
-    """The log-ratios after omission at all steps that are not kept."""
-    return omission.omit(batch.require("log_ratio", "omission"), keep)
-
-
 def kept_weights(batch: TrajectoryBatch, keep: Bool[Array, "traj time"]) -> Float[Array, " traj"]:
     """The log-weights of the trajectories after omission."""
-    return masked.log_weights(kept_ratios(batch, keep), batch.mask)
+    return masked.log_weights(omission.kept_ratios(batch, keep), batch.mask)
 
 
 def value_of(
@@ -109,7 +102,7 @@ def value_of(
 ) -> Float[Array, ""]:
     """The estimate after omission at all steps that are not kept."""
     entry = ESTIMATORS.entry(estimator)
-    return entry(omission.composite(batch, keep), kept_ratios(batch, keep), **options)
+    return entry(omission.composite(batch, keep), omission.kept_ratios(batch, keep), **options)
 
 
 def plain_value(

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core import masked
 from osiris_jax.core.compiled import watched
+from osiris_jax.estimators.trajectory import is_variance, wis_variance
 from osiris_jax.models import empirical
 
 AUTO = "auto"
@@ -89,9 +90,8 @@ def model(candidates: Candidates) -> Float[Array, " level"]:
     number = len(batch.reward)
     target = corrected_value(batch, moments.by_state[-1], candidates.discount)
     returns = masked.returns(batch.reward, batch.mask, candidates.discount)
-    sampled = jax.vmap(lambda log_weight: _variance(log_weight, returns, candidates.normalised))(
-        candidates.log_weights
-    )
+    of_sample = wis_variance if candidates.normalised else is_variance
+    sampled = jax.vmap(of_sample, (0, None))(candidates.log_weights, returns)
     plain = moments.second - moments.value**2
     variance = (moments.centred if candidates.normalised else plain)[:-1]
     variance = jnp.where(jnp.isnan(variance), jnp.inf, variance) / number
@@ -126,16 +126,6 @@ def corrected_value(
     doubt = DOUBT * squared_error / jnp.where(square > 0, square, 1)
     shrunk = correction * jnp.maximum(0, 1 - doubt)
     return value[:, 0].mean() + jnp.where(jnp.isfinite(shrunk), shrunk, 0)
-
-
-def _variance(
-    log_weight: Float[Array, " traj"], value: Float[Array, " traj"], normalised: bool
-) -> Float[Array, ""]:
-    """The delta method's variance of WIS, or else of IS."""
-    if not normalised:
-        return jnp.var(jnp.exp(log_weight) * value) / len(value)
-    weight = jax.nn.softmax(log_weight)
-    return jnp.sum(weight**2 * (value - masked.weighted_mean(log_weight, value)) ** 2)
 
 
 def lepski(

@@ -74,6 +74,13 @@ def omit(
     return jnp.where(keep, log_ratio, 0)
 
 
+def kept_ratios(
+    batch: TrajectoryBatch, keep: Bool[Array, "traj time"]
+) -> Float[Array, "traj time"]:
+    """The log-ratios after omission at all steps that are not kept."""
+    return omit(batch.require("log_ratio", "omission"), keep)
+
+
 def log_weights_of_levels(
     log_ratio: Float[Array, "traj time"],
     mask: Bool[Array, "traj time"],

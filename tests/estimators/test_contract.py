@@ -34,6 +34,7 @@ NOT_CONSERVED = {
     "star-undiscounted": "late visits weigh as much as early ones, whose rewards count more",
     "star-sweeps": "it is the value of so many steps",
 }
+LOOP = "the length of its loop is data, which has no reverse derivative"
 BLENDS = "its members differ, and `wdr` is only one of them"
 UNSEEN = "where the other folds never were at that time its weight is 0"
 EXCEPTIONS = {
@@ -48,6 +49,7 @@ EXCEPTIONS = {
         **NOT_CONSERVED,
         "magic": FIT_BASELINE,
         "drl": FIT_BASELINE,
+        "auto": FIT_BASELINE,
     },
     "nothing kept gives mc": {
         **NOT_CONSERVED,
@@ -68,7 +70,7 @@ EXCEPTIONS = {
     },
     "sign of rewards": {"rcis": "its bins are closed on the right"},
     "terms are declared": {"stepwise": "with omission its terms depend on each other"},
-    "gradients": {"incris": "the length of its loop is data, which has no reverse derivative"},
+    "gradients": dict.fromkeys(("incris", "auto"), LOOP),
     "gradients are not zero": {
         name: "it ignores ratios" for name, e in oj.ESTIMATORS.items() if not e.reads_ratios
     },
@@ -101,7 +103,9 @@ def test_only_these_combinations_are_refused():
     refused = {(name, test) for name in oj.ESTIMATORS for test in TESTS if not composes(name, test)}
     by_lag = {name for name in oj.ESTIMATORS if compose.is_by_lag(name)}
     no_lags = {test for test in TESTS if oj.RELEVANCE[test].by_lag is None}
-    expected = {("dm", test) for test in TESTS} | {(n, test) for n in by_lag for test in no_lags}
+    expected = {(name, test) for name in ("dm", "auto") for test in TESTS} | {
+        (n, test) for n in by_lag for test in no_lags
+    }
     assert refused == expected
     for name, test in refused:
         with pytest.raises(ValueError, match=f"relevance: .*`{name}`"):

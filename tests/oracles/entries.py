@@ -7,6 +7,7 @@ with (data, num_states, **options) and gives evidence [state].
 from functools import partial
 
 from oracles import (
+    automatic,
     blended,
     doubly_robust,
     estimators,
@@ -26,6 +27,7 @@ ESTIMATORS = estimators.ESTIMATORS | {
     "stepwise-dr": lagged.stepwise_dr_plain,
     "magic": partial(doubly_robust.after_fit, blended.magic),
     "drl": marginal.after_fit,
+    "auto": automatic.value,
 }
 RELEVANCE = {
     "welch": partial(relevance.pvalues, test="welch"),

@@ -45,16 +45,22 @@ def fitted_weights(data, folds):
     return found
 
 
-def drl(data, qhat, marginals, discount=1.0):
-    """mean of sum_t gamma^(t-1) [mu_t (r_t - Qhat) + mu_{t-1} Vhat], mu_t = marginal_t rho_t."""
-    total, values = LD(0), doubly_robust.step_values(data, qhat)
+def terms(data, qhat, marginals, discount=1.0):
+    """sum_t gamma^(t-1) [mu_t (r_t - Qhat) + mu_{t-1} Vhat], mu_t = marginal_t rho_t, of each."""
+    found, values = [], doubly_robust.step_values(data, qhat)
     for traj, marginal, (taken, value) in zip(data, marginals, values, strict=True):
-        before = LD(1)
+        total, before = LD(0), LD(1)
         for t, (reward, ratio) in enumerate(zip(traj["rewards"], ratios(traj), strict=True)):
             weight = marginal[t] * ratio
             step = weight * (LD(reward) - taken[t]) + before * value[t]
             total, before = total + LD(discount) ** t * step, weight
-    return float(total / len(data))
+        found.append(total)
+    return found
+
+
+def drl(data, qhat, marginals, discount=1.0):
+    """The mean of its terms."""
+    return float(sum(terms(data, qhat, marginals, discount)) / len(data))
 
 
 def after_fit(data, discount=1.0, folds=5, smoothing=0.1):

@@ -100,6 +100,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "auto": Estimator(
             auto,
             may_omit=False,
+            chooses=True,
             assumes="nothing that the data can speak against: it chooses among the others",
         ),
     },

@@ -5,7 +5,8 @@ is right. The data may speak against it in two ways. Weights of states show how 
 correction of double reinforcement learning), which counts as far as it exceeds its own error. And
 trajectories weighed as a whole, after omission, may contradict what the model says of the very
 policy that they evaluate; together with the Markov check that decides whether the model is dropped
-for them. What is left of a log without support is the mean of its returns.
+for them. What is left of a log without support, or of one whose own policy is the target, is the mean
+of its returns.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ def _by_states(
     others = jnp.concatenate([model.values, past.value])
     mean, unseen = returns.mean(), _unseen(batch)
     trust = _trust(_mixed(weights, others) - mean, unseen, _error(model.terms - returns))
+    trust = jnp.where(masked.fill(batch.mask, batch.require("log_ratio", PURPOSE)).any(), trust, 0)
     error = jnp.broadcast_to(_error(model.terms), model.values.shape)
     return _decision(
         jnp.append(mean, others),

@@ -59,6 +59,7 @@ class Estimator(Entry):
         all of its own (False); None where weights are of another kind, or there are none.
       mean_of_terms: whether the estimate is the mean of independent terms, one a trajectory.
       may_omit: whether there are ratios to omit.
+      chooses: whether it chooses among others, so that it jumps from one resample to the next.
       assumes: what it takes for granted, in a few words; "" where nothing is said.
       of_weights: the same from the log-weights [traj] of trajectories; None where there is none.
       of_counts: the same for many resamples at once; None where there is none.
@@ -69,6 +70,7 @@ class Estimator(Entry):
     per_decision: bool | None = None
     mean_of_terms: bool = False
     may_omit: bool = True
+    chooses: bool = False
     assumes: str = ""
     of_weights: Callable[..., Any] | None = None
     of_counts: Counted | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from osiris_jax.core.compiled import compiled
 from osiris_jax.core.faces import aligned, number, percent
 from osiris_jax.core.options import traced
 from osiris_jax.estimators.automatic import LAGS, Decision, Member, decide, members_of
+from osiris_jax.inference.weights import FINE, NO_TRUST, Verdict, judged_by, overall
 from osiris_jax.pipeline.spec import Composition, Spec, check_batch, make_spec
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ GROUPS = 10
 PLANE_ALPHAS, PLANE_PASTS = (1.0, 0.2, 0.05), (1, 4, 16, 0)
 PLANE = "osiris-star"
 COLUMNS = ("name", "alpha", "past", "value", "bias", "standard_error", "weight")
-# above these the answer is not called safe
-MOST_UNSEEN, MOST_DOUBT, LEAST_SIZE, MOST_OFF = 0.2, 3.0, 20.0, 4.0
+# above the first of each pair the answer calls for care, above the second for distrust
+UNSEEN, ERROR, AGAINST, OFF = (0.2, 0.5), (0.3, 0.6), (3.0, math.inf), (4.0, math.inf)
+UNCHECKED, PATHS, LEAST_SIZE = (0.5, math.inf), (-20.0, -5.0), 20.0
 
 
 class Compared(NamedTuple):
@@ -86,7 +88,7 @@ class Chosen:
     @property
     def main(self) -> Compared:
         """The member with the largest weight."""
-        return max(self.rows, key=lambda row: row.weight)
+        return _main(self.rows)
 
     @property
     def name(self) -> str:
@@ -160,14 +162,14 @@ def choose(batch: TrajectoryBatch, *, discount: ArrayLike = 1.0) -> Chosen:
     found = jax.tree.map(np.asarray, _decided(batch, discount))
     rows = _rows(members_of(batch), found)
     looked_at = _looked_at(batch, discount, float(found.value))
-    main = max(rows, key=lambda row: row.weight)
-    safe, reason = _judged(batch, found, main)
+    main = _main(rows)
+    verdicts = _verdicts(batch, found, rows)
     return Chosen(
         rows=(*rows, *looked_at),
         value=float(found.value),
         standard_error=main.standard_error,
-        safe=safe,
-        reason=reason,
+        safe=overall(verdicts) == FINE,
+        reason="; ".join(verdict.reason for verdict in verdicts),
         markov={lag: float(p) for lag, p in zip(LAGS, found.markov, strict=True)},
         **{name: float(getattr(found, name)) for name in Decision._fields[5:]},
     )
@@ -238,13 +240,28 @@ def _without(batch: TrajectoryBatch, specs: dict[str, Spec], rows: Array) -> dic
     return lax.map(one, rows)
 
 
-def _judged(batch: TrajectoryBatch, found: Decision, main: Compared) -> tuple[bool, str]:
-    """Whether the log can carry the answer, and why it is what it is."""
+def verdicts_on_choice(batch: TrajectoryBatch, discount: Any) -> list[Verdict]:
+    """Why the answer is what it is, and what speaks against it."""
+    found = jax.tree.map(np.asarray, _decided(batch, traced("discount", discount, batch.dtype)))
+    return _verdicts(batch, found, _rows(members_of(batch), found))
+
+
+def _verdicts(batch: TrajectoryBatch, found: Decision, rows: list[Compared]) -> list[Verdict]:
     if math.isnan(float(found.value)):
-        return False, "a ratio or a reward of the log is unknown, so that nothing can be said"
-    why = _why(batch, found, main)
-    doubts = [text for text, holds in _doubts(batch, found, main) if holds]
-    return not doubts, "; ".join([why, *doubts])
+        return [Verdict(NO_TRUST, "a ratio or a reward of the log is unknown")]
+    main = _main(rows)
+    spread = rows[0].standard_error * math.sqrt(len(batch.reward))
+    judged = [Verdict(FINE, _why(batch, found, main))]
+    judged += [
+        judged_by(value, limits, text)
+        for value, limits, text in _doubts(batch, found, main, spread)
+    ]
+    return [judged[0], *(verdict for verdict in judged[1:] if verdict.level != FINE)]
+
+
+def _main(rows: Sequence[Compared]) -> Compared:
+    """The member with the largest weight."""
+    return max(rows, key=lambda row: row.weight)
 
 
 def _why(batch: TrajectoryBatch, found: Decision, main: Compared) -> str:
@@ -260,31 +277,26 @@ def _why(batch: TrajectoryBatch, found: Decision, main: Compared) -> str:
     return "nothing in the log contradicts a model of its states"
 
 
-def _doubts(batch: TrajectoryBatch, found: Decision, main: Compared) -> Iterator[tuple[str, bool]]:
-    by_states = batch.state is not None
-    by_model = by_states and main.name not in ("osirwis", "mc")
+def _doubts(
+    batch: TrajectoryBatch, found: Decision, main: Compared, spread: float
+) -> Iterator[tuple[float, tuple[float, float], str]]:
+    """What is bad when large, above which it calls for care and for distrust, and its text."""
+    share = f"{percent(float(found.unseen))} of what the target does was never seen in its state"
+    yield float(np.nan_to_num(found.unseen)), UNSEEN, share
+    error = main.standard_error / spread if spread > 0 else 0.0
+    text = f"its standard error is {percent(error)} of the spread of returns"
+    yield error, ERROR, text
+    by_model = batch.state is not None and main.name not in ("osirwis", "mc")
+    unchecked = by_model and not np.isfinite(found.markov).any()
+    text = "the log is too small to check whether its states are all that matters"
+    yield float(unchecked), UNCHECKED, text
+    against = float(np.nan_to_num(found.evidence)) if by_model else 0.0
+    yield against, AGAINST, f"the odds are {_odds(found.evidence)} against a model of its states"
     size, weight = float(found.effective_size), float(found.mean_weight)
-    off = abs(weight - 1) * math.sqrt(size) / max(weight, 1)
-    yield (
-        f"{percent(float(found.unseen))} of what the target does was never seen in its state",
-        bool(found.unseen > MOST_UNSEEN),
-    )
-    yield (
-        "the log is too small to check whether its states are all that matters",
-        by_model and not np.isfinite(found.markov).any(),
-    )
-    yield (
-        f"the odds are {_odds(found.evidence)} against one",
-        by_model and bool(found.evidence > MOST_DOUBT),
-    )
-    yield (
-        f"its weights are those of {size:.3g} trajectories",
-        not by_states and size < LEAST_SIZE,
-    )
-    yield (
-        f"the mean weight is {weight:.3g}, where 1 is right",
-        size >= LEAST_SIZE and off > MOST_OFF,
-    )
+    if batch.state is None:
+        yield -size, PATHS, f"its weights are those of {size:.3g} trajectories"
+    off = abs(weight - 1) * math.sqrt(size) / max(weight, 1) if size >= LEAST_SIZE else 0.0
+    yield off, OFF, f"the mean weight is {weight:.3g}, where 1 is right"
 
 
 def _odds(evidence: Any) -> str:

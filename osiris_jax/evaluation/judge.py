@@ -12,6 +12,7 @@ from jax import Array
 from osiris_jax.batch import TrajectoryBatch
 from osiris_jax.core.faces import is_point
 from osiris_jax.estimators import ESTIMATORS, parse_name
+from osiris_jax.evaluation.choosing import verdicts_on_choice
 from osiris_jax.evaluation.result import NOT_JUDGED, Curve, Row, States
 from osiris_jax.inference import Estimated
 from osiris_jax.inference.diagnostics import Kept, Omission, omission_of
@@ -28,6 +29,7 @@ from osiris_jax.inference.weights import (
     support,
     unsupported_share,
     verdicts,
+    verdicts_on_log,
     weight_diagnostics,
 )
 from osiris_jax.pipeline import compose, selection
@@ -115,6 +117,13 @@ def judge(
                 heaviest = np.inf if clip is None else np.log(clip)
                 weights = weight_diagnostics(np.minimum(used[0], heaviest), used[1])
         doubts = _doubts(estimated)
+        if ESTIMATORS[plain_name].chooses:
+            doubts += verdicts_on_choice(batch, asked.common["discount"])
+            doubts += verdicts_on_log(
+                of_log["supported"],
+                propensities=of_log["propensities"],
+                cut_off=of_log["cut_off"],
+            )
         if ESTIMATORS[plain_name].takes("unsupported"):
             doubts += _doubts_of_support(batch, None if omission is None else omission.states_kept)
         verdict, reasons = _verdict(plain_name, doubts, weights, before, omission, of_log)
@@ -270,6 +279,9 @@ def _verdict(
     is_empty = omission is not None and omission.share_kept == 0
     if is_empty and before is not None and before.effective_size < EFFECTIVE_SIZE[0]:
         doubts.append(Verdict(NO_TRUST, NOTHING_KEPT))
+    if ESTIMATORS[plain_name].chooses:
+        doubts.sort(key=lambda doubt: -SEVERITY.index(doubt.level))
+        return overall(doubts), tuple(doubts)
     if weights is None:
         entry = ESTIMATORS[plain_name]
         of_no_ratios = OF_BEHAVIOR if entry.may_omit else OF_MODEL

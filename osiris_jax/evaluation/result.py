@@ -24,6 +24,7 @@ from osiris_jax.inference.weights import (
 )
 
 NOT_JUDGED = "not judged"
+HEADLINES = ("auto", "osirwis")
 MEANINGS = {
     FINE: "nothing found against this number",
     CAREFUL: "read the reasons before using this number",
@@ -198,8 +199,9 @@ class Evaluation:
 
     @property
     def main(self) -> Row:
-        """The headline, fixed before any result is seen: osirwis if asked for, else the first."""
-        return next((row for row in self.rows if row.estimator == "osirwis"), self.rows[0])
+        """The headline, fixed before any result is seen: auto, else osirwis, else the first."""
+        by_name = {row.estimator: row for row in self.rows}
+        return next((by_name[name] for name in HEADLINES if name in by_name), self.rows[0])
 
     @property
     def verdicts(self) -> dict[str, tuple[Verdict, ...]]:

@@ -12,7 +12,7 @@ from jax import Array, random
 
 from osiris_jax.batch import TrajectoryBatch, pad_to_bucket
 from osiris_jax.core.labels import shown
-from osiris_jax.core.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, traced
+from osiris_jax.core.options import ALPHA, DDOF, RELEVANCE, RESAMPLES, WEIGHTING, given, traced
 from osiris_jax.estimators import ESTIMATORS, names_of, parse_name
 from osiris_jax.evaluation.judge import Asked, graver, judge
 from osiris_jax.evaluation.result import Difference, Evaluation, Row
@@ -28,7 +28,8 @@ from osiris_jax.inference.methods import NEEDS, percentile
 from osiris_jax.inference.run import MEMORY, Progress, of_shared_shape, with_intervals
 from osiris_jax.pipeline.spec import Spec, check_batch, make_specs
 
-DEFAULT_ESTIMATORS = ("osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
+DEFAULT_ESTIMATORS = ("auto", "osirwis", "wis", "pdis", "cwpdis", "osiris", "is", "mc")
+CHOICE_RESAMPLES = 200  # where none are asked for: a choice is dear
 BEHAVIOR = "behavior"
 NOTES = {
     "bca": "The main interval is the percentile one: an estimate after omission jumps where a "
@@ -69,7 +70,7 @@ def evaluate(
     Args:
       batch: the log, with ratios; [traj, time].
       estimators: names as for `estimate`; by default those of `DEFAULT_ESTIMATORS` that the log
-        allows. The headline is osirwis if it is among them, else the first.
+        allows. The headline is auto if it is among them, else osirwis, else the first.
       relevance, alpha, threshold, discount, weighting, ddof: as for `estimate`; alpha="auto"
         chooses the level, in every resample anew.
       confidence, methods, resamples, weight_bound, return_bounds, memory, progress: as for
@@ -186,14 +187,18 @@ def _estimated(
     """Estimates and intervals; estimators with the same methods are computed together."""
     batch = of_shared_shape(batch, asked.options, asked.relevance)
     specs = _specs(batch, asked)
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    wanted = asked.sampling["resamples"]
+    fewer = wanted if given(wanted) else min(wanted, CHOICE_RESAMPLES)
     least = float((asked.bounds["return_bounds"] or (0.0,))[0])
     for label, spec in specs.items():
         refused = {name: refusal(name, spec, least) for name in asked.methods}
         notes += [f"{label} has no interval by {k}: {why}." for k, why in refused.items() if why]
-        groups.setdefault(tuple(k for k, why in refused.items() if not why), []).append(label)
+        methods = tuple(k for k, why in refused.items() if not why)
+        resamples = fewer if spec.estimator.chooses else wanted
+        groups.setdefault((methods, resamples), []).append(label)
     estimates: dict[str, Estimated] = {}
-    for methods, labels in groups.items():
+    for (methods, resamples), labels in groups.items():
         if not methods:
             reason = refusal(asked.methods[0], specs[labels[0]], least)
             raise ValueError(f"methods: none is available for `{labels[0]}`: {reason}")
@@ -203,7 +208,7 @@ def _estimated(
             methods,
             key=asked.common["key"],
             progress=progress,
-            **asked.sampling,
+            **asked.sampling | {"resamples": resamples},
             **asked.bounds,
         )
     return {label: estimates[label] for label in asked.labels}

@@ -39,6 +39,8 @@ def refusal(method: str, spec: Spec, discounted_from: float = 0.0) -> str | None
     Args:
       discounted_from: the smallest return that there can be, as far as it is known.
     """
+    if "left_out" in NEEDS[method] and spec.estimator.chooses:
+        return "a choice jumps, and a jackknife takes it to be smooth; use percentile"
     if "terms" not in NEEDS[method]:
         return None
     if spec.test is not None:

@@ -228,25 +228,34 @@ def verdicts(
     if weights.tail_index is not None:
         text = f"tail index of the weights {weights.tail_index:.2f}, which decides nothing: "
         judged.append(Verdict(FINE, text + "above 0.5 their squares may have no mean"))
+    judged += verdicts_on_log(supported, propensities=propensities, cut_off=cut_off)
+    judged += [Verdict(CAREFUL, text) for text in warnings]
+    return sorted(judged, key=lambda verdict: -SEVERITY.index(verdict.level))
+
+
+def verdicts_on_log(
+    supported: Support | None, *, propensities: Propensities | None, cut_off: float | None
+) -> list[Verdict]:
+    """Reasons for trust or doubt that lie in the log, whatever the estimate."""
+    judged = []
     if supported is not None and supported.mass > 0:
         reason = (
             f"{100 * supported.mass:.2g} % of what the target does, the behaviour never does "
             f"(at {100 * supported.share:.2g} % of the steps)"
         )
-        judged.append(_judged(supported.mass, UNSUPPORTED_MASS, reason))
+        judged.append(judged_by(supported.mass, UNSUPPORTED_MASS, reason))
     if propensities is not None:
         judged += _of_propensities(propensities)
     if cut_off:
         level = CAREFUL if cut_off > CUT_OFF_SHARE else FINE
         text = f"{100 * cut_off:.2g} % of the episodes are cut off and count as ended with value 0"
         judged.append(Verdict(level, text))
-    judged += [Verdict(CAREFUL, text) for text in warnings]
-    return sorted(judged, key=lambda verdict: -SEVERITY.index(verdict.level))
+    return judged
 
 
 def _of_size(weights: Weights, limits: tuple[float, float], subject: str) -> Verdict:
     text = f"{subject} worth {_rounded(weights.effective_size)} of {weights.number:,} trajectories"
-    return _judged(-weights.effective_size, (-limits[0], -limits[1]), text)
+    return judged_by(-weights.effective_size, (-limits[0], -limits[1]), text)
 
 
 def _of_mean(whole: Weights) -> Verdict:
@@ -259,7 +268,7 @@ def _of_mean(whole: Weights) -> Verdict:
         meaning = " and should be 1: what the target would do is too rare in this log"
     elif off > MEAN_WEIGHT_ERRORS[0]:
         meaning = " and should be 1: wrong propensities, or something hidden behind the actions"
-    return _judged(abs(off), MEAN_WEIGHT_ERRORS, text + meaning)
+    return judged_by(abs(off), MEAN_WEIGHT_ERRORS, text + meaning)
 
 
 def _of_propensities(propensities: Propensities) -> list[Verdict]:
@@ -269,13 +278,13 @@ def _of_propensities(propensities: Propensities) -> list[Verdict]:
         mean = with_error(propensities.mean_ratio, propensities.mean_ratio_error)
         text = f"the mean ratio of a step is {mean} and should be 1: "
         text += "the propensities do not fit the log"
-        verdicts.append(_judged(off, PROPENSITY_ERRORS, text))
+        verdicts.append(judged_by(off, PROPENSITY_ERRORS, text))
     if propensities.repeats is not None:
         text = (
             "back in a state, the behaviour repeats its action more often than its propensities "
             f"allow ({propensities.repeats:.1f} standard errors): it knew more than the log"
         )
-        verdicts.append(_judged(propensities.repeats, PROPENSITY_ERRORS, text))
+        verdicts.append(judged_by(propensities.repeats, PROPENSITY_ERRORS, text))
     return [verdict for verdict in verdicts if verdict.level != FINE]
 
 
@@ -290,7 +299,7 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _judged(value: float, limits: tuple[float, float], reason: str) -> Verdict:
+def judged_by(value: float, limits: tuple[float, float], reason: str) -> Verdict:
     """The verdict on a value that is bad when large."""
     return Verdict(SEVERITY[sum(value > limit for limit in limits)], reason)
 

@@ -49,7 +49,6 @@ EXCEPTIONS = {
         **NOT_CONSERVED,
         "magic": FIT_BASELINE,
         "drl": FIT_BASELINE,
-        "auto": FIT_BASELINE,
     },
     "nothing kept gives mc": {
         **NOT_CONSERVED,

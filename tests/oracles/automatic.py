@@ -65,6 +65,7 @@ def by_states(data, gains, discount):
     wanted = UNSEEN * unseen(data) * (apart if np.isfinite(apart) else 0)
     distance = abs(chosen - average)
     trust = (distance / wanted) ** 2 if distance < wanted else 1
+    trust = trust if any(np.any(traj["log_ratio"]) for traj in data) else 0
     return {"values": [average, *values], "weights": [1 - trust, *(trust * w for w in weights)]}
 
 

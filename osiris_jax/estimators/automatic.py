@@ -5,8 +5,8 @@ is right. The data may speak against it in two ways. Weights of states show how 
 correction of double reinforcement learning), which counts as far as it exceeds its own error. And
 trajectories weighed as a whole, after omission, may contradict what the model says of the very
 policy that they evaluate; together with the Markov check that decides whether the model is dropped
-for them. What is left of a log without support, or of one whose own policy is the target, is the mean
-of its returns.
+for them. What is left of a log without support, or of one whose own policy is the target, is the
+mean of its returns.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def test_a_method_that_is_not_for_an_estimator_is_left_out(double):
 def test_a_log_without_states_has_no_omission(double):
     batch = load(random_data(4, SIZE)).replace(state=None, num_states=0)
     found = oj.evaluate(batch, methods="percentile", resamples=4)
-    assert [row.estimator for row in found.rows] == ["wis", "pdis", "cwpdis", "is", "mc"]
+    assert [row.estimator for row in found.rows] == ["auto", "wis", "pdis", "cwpdis", "is", "mc"]
     assert found.curve is None
     assert found.states is None
     assert "no states" in found.notes[0]

@@ -36,11 +36,25 @@ from osiris_jax.relevance.tests import welch
 PURPOSE = "the automatic choice"
 LAGS = (1, 2, 4, 8)
 LEVELS = (0.05, 0.01)  # of omission, at which the whole past is asked
-DOUBT = 2.0  # squared standard errors of the correction that do not count
-EVIDENCE = 6.9  # natural logarithm of the odds against the model above which it is dropped
-LEAST_SQUARE = 2.0  # squared standard errors by which the whole past must differ
-UNSEEN = 5.0  # standard errors from the mean that a target asks for which is never seen
-LEAST_PVALUE = 1e-30
+LEAST_PVALUE, MOST_CELLS = 1e-30, 2**26
+
+
+class Rule(NamedTuple):
+    """The numbers that decide; what each is worth: `benchmarks/automatic.py`.
+
+    Attributes:
+      doubt: squared standard errors of the correction that do not count.
+      evidence: natural logarithm of the odds against the model above which it is dropped.
+      least_square: squared standard errors by which the whole past must differ then.
+      unseen: standard errors from the mean that a target asks for which is never seen.
+      check: what the evidence of the Markov check counts.
+    """
+
+    doubt: Any = 2.0
+    evidence: Any = 6.9
+    least_square: Any = 2.0
+    unseen: Any = 5.0
+    check: Any = 1.0
 
 
 class Member(NamedTuple):
@@ -102,6 +116,9 @@ class _Past(NamedTuple):
     surprise: Float[Array, " level"]
 
 
+USUAL = Rule()
+
+
 @with_headroom
 def auto(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
@@ -124,14 +141,20 @@ def members_of(batch: TrajectoryBatch) -> tuple[Member, ...]:
 
 
 def decide(
-    batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount: Any = 1.0
+    batch: TrajectoryBatch,
+    log_ratio: Float[Array, "traj time"],
+    *,
+    discount: Any = 1.0,
+    rule: Rule = USUAL,
 ) -> Decision:
     """The choice and all that it rests on; NaN where a ratio or a reward is unknown."""
     batch = batch.replace(log_ratio=log_ratio)
     returns = masked.returns(batch.reward, batch.mask, discount)
     log_weight = masked.log_weights(log_ratio, batch.mask)
-    form = _by_paths if batch.state is None else _by_states
-    found = form(batch, returns, log_weight, discount)
+    if batch.state is None:
+        found = _by_paths(batch, returns, log_weight, discount)
+    else:
+        found = _by_states(batch, returns, discount, rule)
     share = jax.nn.softmax(log_weight)
     steps = jnp.maximum(batch.mask.sum(), 1)
     apart = jnp.abs(jnp.exp(masked.fill(batch.mask, log_ratio)) - 1) / 2
@@ -168,24 +191,23 @@ def _by_paths(batch: TrajectoryBatch, returns: Array, log_weight: Array, discoun
     return _decision(jnp.stack([mean, by_path, by_step]), errors, weights)
 
 
-def _by_states(
-    batch: TrajectoryBatch, returns: Array, log_weight: Array, discount: Any
-) -> Decision:
+def _by_states(batch: TrajectoryBatch, returns: Array, discount: Any, rule: Rule) -> Decision:
     pvalue = welch(batch, discount=discount)
     keep = jnp.stack([omission.relevant(pvalue, level) for level in LEVELS])
     everything = jnp.ones((1, batch.num_states), bool)
     chain = composite_moments(batch, jnp.concatenate([keep, everything]), discount=discount)
-    model, past = _modelled(batch, chain, discount), _whole_past(batch, keep, chain, returns)
+    model, past = _modelled(batch, chain, discount, rule), _whole_past(batch, keep, chain, returns)
     squares = ((past.surprise - (model.answer - model.values[0])) / past.error) ** 2
     squares = jnp.where(jnp.isfinite(squares) & jnp.isfinite(past.value), squares, 0)
     level, markov = jnp.argmax(squares), _markov(batch, discount)
-    evidence = _against(markov, jnp.sqrt(squares[level]))
-    dropped = (evidence > EVIDENCE) & (squares[level] > LEAST_SQUARE)
+    evidence = _against(markov, jnp.sqrt(squares[level]), rule.check)
+    dropped = (evidence > rule.evidence) & (squares[level] > rule.least_square)
     by_level = jnp.where(dropped, jax.nn.one_hot(level, len(LEVELS), dtype=returns.dtype), 0)
     weights = jnp.concatenate([jnp.where(dropped, 0, model.shares), by_level])
     others = jnp.concatenate([model.values, past.value])
     mean, unseen = returns.mean(), _unseen(batch)
-    trust = _trust(_mixed(weights, others) - mean, unseen, _error(model.terms - returns))
+    wanted = rule.unseen * jnp.nan_to_num(unseen) * _error(model.terms - returns)
+    trust = _trust(_mixed(weights, others) - mean, jnp.where(jnp.isfinite(wanted), wanted, 0))
     trust = jnp.where(masked.fill(batch.mask, batch.require("log_ratio", PURPOSE)).any(), trust, 0)
     error = jnp.broadcast_to(_error(model.terms), model.values.shape)
     return _decision(
@@ -209,30 +231,27 @@ def _error(terms: Float[Array, " traj"]) -> Float[Array, ""]:
     return jnp.sqrt(jnp.var(terms) / max(len(terms) - 1, 1))
 
 
-def _exceeding(x: Float[Array, ""], error: Float[Array, ""]) -> Float[Array, ""]:
+def _exceeding(x: Float[Array, ""], error: Float[Array, ""], doubt: Any) -> Float[Array, ""]:
     """The share of a correction that exceeds its error (James & Stein)."""
     square = x**2
-    share = 1 - DOUBT * error**2 / jnp.where(square > 0, square, 1)
+    share = 1 - doubt * error**2 / jnp.where(square > 0, square, 1)
     return jnp.where((square > 0) & jnp.isfinite(share), jnp.maximum(share, 0), 0)
 
 
-def _trust(
-    distance: Float[Array, ""], unseen: Float[Array, ""], error: Float[Array, ""]
-) -> Float[Array, ""]:
-    """1, or less where a target of which much was never seen is hardly apart from the mean."""
-    wanted = UNSEEN * jnp.nan_to_num(unseen) * jnp.where(jnp.isfinite(error), error, 0)
+def _trust(distance: Float[Array, ""], wanted: Float[Array, ""]) -> Float[Array, ""]:
+    """1, or less where the answer is not as far from the mean as is wanted."""
     near = (distance / jnp.where(wanted > 0, wanted, 1)) ** 2
     return jnp.where(jnp.abs(distance) < wanted, near, 1)
 
 
-def _modelled(batch: TrajectoryBatch, chain: CompositeMoments, discount: Any) -> _Model:
+def _modelled(batch: TrajectoryBatch, chain: CompositeMoments, discount: Any, rule: Rule) -> _Model:
     """The model from all data, by the target's probabilities or by ratios alone."""
     log_marginal = log_marginals(batch, batch.require("log_ratio", PURPOSE), 0)
     if _has_probs(batch):
         fitted = fitted_values(batch, discount=discount, q_folds=0)
         terms = corrected_terms(batch, log_marginal, fitted, discount)
         value, corrected = fitted.v[:, 0].mean(), terms.mean()
-        share = _exceeding(corrected - value, _error(terms - fitted.v[:, 0]))
+        share = _exceeding(corrected - value, _error(terms - fitted.v[:, 0]), rule.doubt)
         return _Model(jnp.stack([value, corrected]), jnp.stack([1 - share, share]), terms)
     state = masked.fill(batch.mask, batch.require("state", PURPOSE))
     by_step = masked.fill(batch.mask, chain.by_state[-1][state])
@@ -264,19 +283,25 @@ def _whole_past(
 
 
 def _markov(batch: TrajectoryBatch, discount: Any) -> Float[Array, " lag"]:
-    lags = jnp.asarray(LAGS)
-    forms = (
-        markov_pvalues(batch, lags, first_visit=first, discount=discount) for first in (False, True)
-    )
-    return of_both(*forms)
+    """Of both forms; of the first alone, or of none, where tables would be too large."""
+    cells = len(batch.reward) * batch.num_states
+    forms = [
+        markov_pvalues(batch, jnp.asarray(LAGS), first_visit=first, discount=discount)
+        for first, most in ((False, MOST_CELLS), (True, MOST_CELLS // 4))
+        if cells <= most
+    ]
+    undecided = jnp.full((2 - len(forms), len(LAGS)), jnp.nan, batch.dtype)
+    return of_both(*forms, *undecided)
 
 
-def _against(markov: Float[Array, " lag"], distance: Float[Array, ""]) -> Float[Array, ""]:
+def _against(
+    markov: Float[Array, " lag"], distance: Float[Array, ""], check: Any
+) -> Float[Array, ""]:
     """Minus the logarithms of two p-values: of the Markov check, and of so many errors."""
     decided = jnp.isfinite(markov)
     least = jnp.where(decided, markov, 1).min() * decided.sum()
     least = jnp.where(decided.any(), jnp.clip(least, LEAST_PVALUE, 1), 1)
-    return -jnp.log(least) - norm.logsf(distance) - jnp.log(2.0)
+    return -check * jnp.log(least) - norm.logsf(distance) - jnp.log(2.0)
 
 
 def _unseen(batch: TrajectoryBatch) -> Float[Array, ""]:

@@ -288,7 +288,7 @@ def _doubts(
     yield error, ERROR, text
     by_model = batch.state is not None and main.name not in ("osirwis", "mc")
     unchecked = by_model and not np.isfinite(found.markov).any()
-    text = "the log is too small to check whether its states are all that matters"
+    text = "it could not be checked whether the log's states are all that matters"
     yield float(unchecked), UNCHECKED, text
     against = float(np.nan_to_num(found.evidence)) if by_model else 0.0
     yield against, AGAINST, f"the odds are {_odds(found.evidence)} against a model of its states"

@@ -13,10 +13,20 @@ from jax import random
 from oracles import selection as oracle_selection
 
 import osiris_jax as oj
+from osiris_jax.models import empirical
 from osiris_jax.models.empirical import BLOCK, composite_moments
 
 MAPS = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 0, 1, 0, 0], [0, 0, 1, 1, 1]], bool)
 compiled_moments = jax.jit(composite_moments)
+
+
+@pytest.fixture
+def by_links(monkeypatch):
+    """Moments by pairs of states, as where a matrix of them would be too large."""
+    monkeypatch.setattr(empirical, "MOST_CELLS", 0)
+    return jax.jit(
+        lambda batch, keep, *, discount: composite_moments(batch, keep, discount=discount)
+    )
 
 
 def cut(data, steps):
@@ -49,7 +59,7 @@ def test_moments_of_any_map(data, discount, steps):
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
-def test_more_links_than_a_block_holds(zeros, double):
+def test_more_links_than_a_block_holds(zeros, by_links, double):
     rng = np.random.default_rng(7)
     data = random_data(7, 150, zeros=zeros, spread=0.4)
     for episode in data:
@@ -61,8 +71,13 @@ def test_more_links_than_a_block_holds(zeros, double):
     }
     assert BLOCK < len(pairs) < 2 * BLOCK
     maps = rng.random((4, 60)) < 0.5
-    found = compiled_moments(load(data, num_states=60), maps, discount=0.9)
-    expect_moments(found, data, maps, 0.9)
+    for form in (by_links, compiled_moments):
+        expect_moments(form(load(data, num_states=60), maps, discount=0.9), data, maps, 0.9)
+
+
+def test_few_links_too(by_links, double):
+    data = cut(random_data(3, 6, zeros=0.2), 3)
+    expect_moments(by_links(load(data), MAPS, discount=0.9), data, MAPS, 0.9)
 
 
 def test_float32_follows():

@@ -1,0 +1,86 @@
+"""What each ingredient and each number of the automatic choice is worth, and what it costs.
+
+`python benchmarks/automatic.py` draws data sets of the design half's worlds and decides each by the
+usual rule and by others, in each of which one thing is changed. Printed: the geometric mean over
+worlds and sizes of the error (RMSE) over that of the usual rule, and the largest one.
+
+`python benchmarks/automatic.py --cost-only` times it, warm, for 1,000 trajectories of 100 steps.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+from workbench import machine, timed
+
+import osiris_jax as oj
+from osiris_jax.estimators.automatic import USUAL, Rule, decide
+from osiris_jax.study.arena import worlds_of
+
+CHANGED = {
+    "no correction": USUAL._replace(doubt=np.inf),
+    "no whole past": USUAL._replace(evidence=np.inf),
+    "no Markov check": USUAL._replace(check=0.0),
+    "no mean for what was never seen": USUAL._replace(unseen=0.0),
+    **{
+        f"{name} {'half' if factor < 1 else 'twice'}": USUAL._replace(
+            **{name: factor * getattr(USUAL, name)}
+        )
+        for name in USUAL._fields
+        for factor in (0.5, 2.0)
+    },
+}
+RULES = Rule(*(jnp.asarray(x) for x in zip(USUAL, *CHANGED.values(), strict=True)))
+
+
+@jax.jit
+def values(batches):
+    """[trial, rule]."""
+
+    def of_rule(batch, rule):
+        return decide(batch, batch.log_ratio, rule=rule).value
+
+    return jax.vmap(jax.vmap(of_rule, (None, 0)), (0, None))(batches, RULES)
+
+
+def cost():
+    """Milliseconds of one decision, warm, the least of seven."""
+    rng = np.random.default_rng(0)
+    shape = (1000, 100)
+    probs = rng.dirichlet(np.ones(4), size=98)
+    state, action = rng.integers(98, size=shape), rng.integers(4, size=shape)
+    batch = oj.from_arrays(
+        reward=rng.normal(size=shape),
+        state=state,
+        action=action,
+        behavior_prob=np.full(shape, 0.25),
+        target_prob=probs[state, action],
+        target_probs=probs[state],
+    )
+    decided = jax.jit(lambda batch: decide(batch, batch.log_ratio))
+    timed(lambda: decided(batch))
+    least = min(timed(lambda: decided(batch))[1] for _ in range(7))
+    print(f"1,000 trajectories of 100 steps, 98 states: {1e3 * least:.1f} ms, {machine()}")
+
+
+def main(worlds: str = "design", sizes: str = "25,100", trials: int = 100, cost_only: bool = False):
+    """Worlds are a half or names; sizes and trials as in a study."""
+    if cost_only:
+        cost()
+        return
+    ratios = []
+    for name in worlds_of(tuple(worlds.split(","))):
+        world = oj.make(name)
+        for size in map(int, sizes.split(",")):
+            keys = jax.random.split(jax.random.key(size), trials)
+            found = np.asarray(values(world.rollout(keys, size, probs=True)), np.float64)
+            error = np.sqrt(((found - world.exact().value) ** 2).mean(0))
+            ratios.append(error[1:] / error[0])
+            print(f"{name} {size}: {error[0]:.4g}", flush=True)
+    logs = np.log(np.array(ratios))
+    for label, column in zip(CHANGED, logs.T, strict=True):
+        print(f"| {label} | {np.exp(column.mean()):.3f} | {np.exp(column.max()):.2f} |")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -101,7 +101,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
             auto,
             may_omit=False,
             chooses=True,
-            assumes="nothing that the data can speak against: it chooses among the others",
+            assumes="few states; asks the data whether they are Markov, and what was seen",
         ),
     },
 )

@@ -123,7 +123,7 @@ USUAL = Rule()
 def auto(
     batch: TrajectoryBatch, log_ratio: Float[Array, "traj time"], *, discount=1.0
 ) -> Float[Array, ""]:
-    """Chosen from the data: a model of states, its correction, the whole past, or the mean.
+    """A model of states, the whole past, or the mean, as the data say (osiris_jax 2026).
 
     How it decides is in docs/automatic.md; `choose` shows what it compared.
     """

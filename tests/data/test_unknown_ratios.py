@@ -16,7 +16,7 @@ from osiris_jax.pipeline.spec import make_specs
 
 SIZE, SEED = 6, 4
 # `dm` has no ratios, and `stepwise-dr` never omits that of Q-hat
-NEVER_OMITTED = ("dm", "stepwise-dr")
+NEVER_OMITTED = ("auto", "dm", "stepwise-dr")
 BY_COUNTS = [name for name, entry in oj.ESTIMATORS.items() if entry.of_counts is not None]
 UNKNOWN = {"nan": np.nan, "inf": np.inf}
 

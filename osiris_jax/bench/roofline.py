@@ -73,7 +73,7 @@ def fields_of(name: str) -> tuple[str, ...]:
     if name in RELEVANCE:
         return RELEVANCE[name].reads
     base, omits = parse_name(name)
-    fields = ESTIMATORS[base].reads
+    fields = (*ESTIMATORS[base].reads, *ESTIMATORS[base].reads_if_there)
     if omits:
         of_ratios = ("behavior_probs",) if "target_probs" in fields else ()
         fields = (*fields, *RELEVANCE["welch"].reads, *of_ratios)

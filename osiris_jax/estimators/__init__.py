@@ -99,6 +99,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         ),
         "auto": Estimator(
             auto,
+            reads_if_there=("state", "action", "target_probs"),
             may_omit=False,
             chooses=True,
             assumes="few states; asks the data whether they are Markov, and what was seen",
@@ -140,7 +141,8 @@ def parse_name(name: Any) -> tuple[str, bool]:
         )
     omits = long != plain
     if omits and not ESTIMATORS[plain].may_omit:
-        raise ValueError(f"estimator: `{plain}` uses no ratios, so there is no `{long}`")
+        why_not = ESTIMATORS[plain].why_no_omission
+        raise ValueError(f"estimator: `{plain}` {why_not}, so there is no `{long}`")
     return plain, omits
 
 

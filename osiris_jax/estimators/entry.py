@@ -53,6 +53,7 @@ class Estimator(Entry):
 
     Attributes:
       reads: the fields of a batch that it reads.
+      reads_if_there: those that it reads where a batch has them, and does without elsewhere.
       normalised: whether its weights are divided by their sum, or centred by Q-hat, on which its
         variance depends; else twice the ratios of the first steps are twice the estimate.
       per_decision: whether each reward is weighed by the ratios up to it (True) or a trajectory by
@@ -66,6 +67,7 @@ class Estimator(Entry):
     """
 
     reads: tuple[str, ...] = RATIOS
+    reads_if_there: tuple[str, ...] = ()
     normalised: bool = True
     per_decision: bool | None = None
     mean_of_terms: bool = False
@@ -84,6 +86,11 @@ class Estimator(Entry):
     def by_lag(self) -> bool:
         """Whether it omits by lag: it takes a map `theta` of lags and states."""
         return self.takes("theta")
+
+    @property
+    def why_no_omission(self) -> str:
+        """Why there are no ratios to omit, where there are none."""
+        return "chooses itself what to omit" if self.chooses else "uses no ratios"
 
     @property
     def reads_ratios(self) -> bool:

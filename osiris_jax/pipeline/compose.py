@@ -45,7 +45,9 @@ def test_for(estimator: EstimatorLike, test: Any) -> Callable[..., Any]:
         raise ValueError(f"relevance: {test!r} is unknown; there are {', '.join(RELEVANCE)}")
     entry = ESTIMATORS.entry(estimator)
     if not entry.may_omit:
-        raise ValueError(f"relevance: `{entry.name}` uses no ratios, so there are none to omit")
+        raise ValueError(
+            f"relevance: `{entry.name}` {entry.why_no_omission}, so there are none to omit"
+        )
     if not entry.by_lag:
         return RELEVANCE[test].function
     by_lag = RELEVANCE[test].by_lag

@@ -61,11 +61,25 @@ def quarters(
     return _chances(size, chosen.total, chosen.high - chosen.low, len(value))
 
 
-def _ordered(value: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
-    """Integers in the order of the values: their bits, flipped where negative; -0 is 0."""
-    kind = jnp.int64 if value.dtype == jnp.float64 else jnp.int32
-    bits = lax.bitcast_convert_type(jnp.where(value == 0, 0, value), kind)
-    return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
+def _ordered(value: Float[Array, "item set"]) -> Int[Array, "item set"]:
+    """Integers in the order of each set's values; values that differ by 2^-47 of it are equal.
+
+    A float64 is two float32, for TPUs cannot cast its bits.
+    """
+    if value.dtype != jnp.float64:
+        return _ordered_bits(value)
+    largest = jnp.abs(value).max(0, keepdims=True)
+    scaled = value / jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    rough = scaled.astype(jnp.float32)
+    rest = (scaled - rough).astype(jnp.float32)
+    high, low = (_ordered_bits(word).astype(jnp.int64) for word in (rough, rest))
+    return high * 2**32 + low
+
+
+def _ordered_bits(value: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
+    """Bits, flipped where negative; -0 is 0."""
+    bits = lax.bitcast_convert_type(jnp.where(value == 0, 0, value), jnp.int32)
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(jnp.int32).max, bits)
 
 
 def _outer_quarters(

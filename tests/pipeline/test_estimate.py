@@ -207,6 +207,7 @@ BAD_CALLS = {
     "a model by lag": (("osiris-stepwise",), {"alpha": "model"}, "alpha: the method `model` needs"),
     "osiris-dm": (("osiris-dm",), {}, "estimator: .* there is no `osiris-dm`"),
     "dm after a test": (("dm",), {"relevance": "welch"}, "relevance: `dm` uses no ratios"),
+    "auto after a test": (("auto",), {"relevance": "welch"}, "`auto` chooses itself what to omit"),
     "fit": (("dr",), {"fit": "forest"}, "fit: 'forest' is unknown; there are tabular"),
     "smoothing": (("dr",), {"smoothing": -0.1}, "smoothing: must be 0 or more"),
     "q_folds": (("dr",), {"q_folds": 0.5}, "q_folds: expected a whole number"),

@@ -50,8 +50,8 @@ def estimates():
     calls = [f"oj.estimate(batch, {name!r})" for name in oj.ESTIMATORS]
     calls += [
         f"oj.estimate(batch, {name!r}, relevance='oracle', keep=keep)"
-        for name in oj.ESTIMATORS
-        if name not in ("dm", *BY_LAG)
+        for name, entry in oj.ESTIMATORS.items()
+        if entry.may_omit and name not in BY_LAG
     ]
     calls += [
         f"oj.estimate(batch, {name!r}, relevance='welch', alpha=alphas)"

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.stats import norm
 from jaxtyping import Bool, Float
 
 from osiris_jax.batch import TrajectoryBatch
@@ -32,6 +31,7 @@ from osiris_jax.models.empirical import CompositeMoments, composite_moments
 from osiris_jax.relevance import omission
 from osiris_jax.relevance.markov import markov_pvalues, of_both
 from osiris_jax.relevance.tests import welch
+from osiris_jax.stats import student_two_sided
 
 PURPOSE = "the automatic choice"
 LAGS = (1, 2, 4, 8)
@@ -107,13 +107,14 @@ class _Model(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """By level: the value of the whole past after omission, its error, that of its sample, and how
-    far it is from what the model says of the same omission."""
+    """By level: the value of the whole past after omission, its error, that of its sample, how
+    far it is from what the model says of the same omission, and the effective number of weights."""
 
     value: Float[Array, " level"]
     error: Float[Array, " level"]
     sampled: Float[Array, " level"]
     surprise: Float[Array, " level"]
+    size: Float[Array, " level"]
 
 
 USUAL = Rule()
@@ -200,7 +201,7 @@ def _by_states(batch: TrajectoryBatch, returns: Array, discount: Any, rule: Rule
     squares = ((past.surprise - (model.answer - model.values[0])) / past.error) ** 2
     squares = jnp.where(jnp.isfinite(squares) & jnp.isfinite(past.value), squares, 0)
     level, markov = jnp.argmax(squares), _markov(batch, discount)
-    evidence = _against(markov, jnp.sqrt(squares[level]), rule.check)
+    evidence = _against(markov, jnp.sqrt(squares[level]), past.size[level], rule.check)
     dropped = (evidence > rule.evidence) & (squares[level] > rule.least_square)
     by_level = jnp.where(dropped, jax.nn.one_hot(level, len(LEVELS), dtype=returns.dtype), 0)
     weights = jnp.concatenate([jnp.where(dropped, 0, model.shares), by_level])
@@ -277,16 +278,17 @@ def _whole_past(
         own = masked.weighted_mean(log_weight, returns)
         sampled = wis_variance(log_weight, returns)
         error = jnp.sqrt(jnp.fmax(sampled, centred / len(returns)))
-        return _Past(own, error, jnp.sqrt(sampled), own - value)
+        size = 1 / jnp.sum(jax.nn.softmax(log_weight) ** 2)
+        return _Past(own, error, jnp.sqrt(sampled), own - value, size)
 
     return jax.vmap(at)(keep, chain.value[:-1], chain.centred[:-1])
 
 
 def _markov(batch: TrajectoryBatch, discount: Any) -> Float[Array, " lag"]:
     """Of both forms; of the first alone, or of none, where tables would be too large."""
-    cells = len(batch.reward) * batch.num_states
+    cells, lags = len(batch.reward) * batch.num_states, jnp.asarray(LAGS)
     forms = [
-        markov_pvalues(batch, jnp.asarray(LAGS), first_visit=first, discount=discount)
+        markov_pvalues(batch, lags, first_visit=first, by_step=True, discount=discount)
         for first, most in ((False, MOST_CELLS), (True, MOST_CELLS // 4))
         if cells <= most
     ]
@@ -295,13 +297,17 @@ def _markov(batch: TrajectoryBatch, discount: Any) -> Float[Array, " lag"]:
 
 
 def _against(
-    markov: Float[Array, " lag"], distance: Float[Array, ""], check: Any
+    markov: Float[Array, " lag"], distance: Float[Array, ""], size: Float[Array, ""], check: Any
 ) -> Float[Array, ""]:
-    """Minus the logarithms of two p-values: of the Markov check, and of so many errors."""
+    """Minus the logarithms of two p-values: of the Markov check, and of so many errors.
+
+    The latter is Student's, for few weights do not know their own error.
+    """
     decided = jnp.isfinite(markov)
     least = jnp.where(decided, markov, 1).min() * decided.sum()
     least = jnp.where(decided.any(), jnp.clip(least, LEAST_PVALUE, 1), 1)
-    return -check * jnp.log(least) - norm.logsf(distance) - jnp.log(2.0)
+    far = jnp.maximum(student_two_sided(distance, jnp.fmax(size - 1, 1)), LEAST_PVALUE)
+    return -check * jnp.log(least) - jnp.log(far)
 
 
 def _unseen(batch: TrajectoryBatch) -> Float[Array, ""]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -25,12 +26,24 @@ def markov_pvalues(
     lags: Int[Array, " lag"],
     *,
     first_visit: bool = False,
+    by_step: bool = False,
     discount=1.0,
     least_trajectories: int = LEAST_TRAJECTORIES,
 ) -> Float[Array, " lag"]:
-    """P-values of all lags, each by itself: those of `markov_check` before they are adjusted."""
+    """P-values of all lags, each by itself: those of `markov_check` before they are adjusted.
+
+    Args:
+      by_step: given the state and the step, in place of the state alone, so that a cap on steps
+        does no harm. Clusters measure returns from the mean of the visits to the state at that
+        step; for the first visits stand those at the step at which most are in the state.
+    """
     steps = _steps(batch, discount)
-    of_lag = _by_first_visits if first_visit else partial(_by_clusters, least=least_trajectories)
+    if first_visit:
+        of_lag = partial(_by_single_visits, at=_most_visited if by_step else _first_visited)
+    else:
+        value = _above_their_step(batch, steps.value) if by_step else steps.value
+        steps = steps._replace(value=value)
+        of_lag = partial(_by_clusters, least=least_trajectories)
     pvalue = lax.map(lambda lag: of_lag(batch, steps, lag), lags)
     return jnp.where(steps.unknown, jnp.nan, pvalue)
 
@@ -70,6 +83,19 @@ def _steps(batch: TrajectoryBatch, discount) -> _Steps:
     value = value - _of_last_visits(value, state, batch.mask, batch.num_states)
     place = jnp.arange(len(state), dtype=state.dtype)[:, None] * batch.num_states + state
     return _Steps(value, masked.fill(batch.mask, log_ratio) > 0, place, unknown)
+
+
+def _above_their_step(
+    batch: TrajectoryBatch, value: Float[Array, "traj time"]
+) -> Float[Array, "traj time"]:
+    """Values less the mean of their state and step; what rounding leaves of equal ones is 0."""
+    cell, num_steps = _cells(batch, batch.mask), value.shape[1]
+    columns = jnp.stack([masked.fill(batch.mask, value), batch.mask.astype(value.dtype)], -1)
+    total, number = segment_sum(columns.reshape(-1, 2), cell, batch.num_states * num_steps).T
+    mean = look_up(total / jnp.maximum(number, 1), cell).reshape(value.shape)
+    above = masked.fill(batch.mask, value - mean)
+    rounding = 16 * jnp.finfo(value.dtype).eps * (jnp.abs(value) + jnp.abs(mean))
+    return jnp.where(jnp.abs(above) > rounding, above, 0)
 
 
 def _of_last_visits(
@@ -126,23 +152,49 @@ def _by_clusters(
     return _bonferroni(pvalue, fewer >= max(least, 1))
 
 
-def _by_first_visits(
-    batch: TrajectoryBatch, steps: _Steps, lag: Int[Array, ""]
+def _by_single_visits(
+    batch: TrajectoryBatch, steps: _Steps, lag: Int[Array, ""], *, at: Callable[..., Any]
 ) -> Float[Array, ""]:
-    """From the first visit of a trajectory to a state, by an exact test."""
+    """From one visit of a trajectory to a state, at a time that `at` finds, by an exact test."""
     used, likelier = _seen(batch, steps, lag)
+    time, found = at(batch, steps, used)
+    value = jnp.take_along_axis(steps.value, time, axis=1)
+    above = found & jnp.take_along_axis(likelier, time, axis=1)
+    result = stats.quarters(value, above, found)
+    tested = above.any(0) & (found & ~above).any(0)
+    return _bonferroni(result.pvalue, tested, result.least)
+
+
+def _first_visited(
+    batch: TrajectoryBatch, steps: _Steps, used: Bool[Array, "traj time"]
+) -> tuple[Int[Array, "traj state"], Bool[Array, "traj state"]]:
+    """When a trajectory first comes to a state, and whether it does."""
     shape, num_steps = (len(used), batch.num_states), used.shape[1]
     nowhere = shape[0] * shape[1]
     time = jnp.broadcast_to(jnp.arange(num_steps, dtype=jnp.int32), used.shape)
     place = jnp.where(used, steps.place, nowhere).ravel()
     first = segment_min(time.ravel(), place, nowhere).reshape(shape)
     found = first < num_steps
-    first = jnp.where(found, first, 0)
-    value = jnp.take_along_axis(steps.value, first, axis=1)
-    above = found & jnp.take_along_axis(likelier, first, axis=1)
-    result = stats.quarters(value, above, found)
-    tested = above.any(0) & (found & ~above).any(0)
-    return _bonferroni(result.pvalue, tested, result.least)
+    return jnp.where(found, first, 0), found
+
+
+def _most_visited(
+    batch: TrajectoryBatch, steps: _Steps, used: Bool[Array, "traj time"]
+) -> tuple[Int[Array, "traj state"], Bool[Array, "traj state"]]:
+    """The step at which most trajectories are in a state, and which of them are."""
+    shape, num_steps = (len(used), batch.num_states), used.shape[1]
+    state = batch.require("state", "the Markov check")
+    cell = _cells(batch, used)
+    number = segment_sum(used.astype(jnp.int32).ravel(), cell, shape[1] * num_steps)
+    step = number.reshape(shape[1], num_steps).argmax(1)
+    found = used[:, step] & (state[:, step] == jnp.arange(shape[1])[None])
+    return jnp.broadcast_to(step[None], shape), found
+
+
+def _cells(batch: TrajectoryBatch, used: Bool[Array, "traj time"]) -> Int[Array, " step"]:
+    """The pair of state and step of every visit, -1 for what is not used."""
+    num_steps, state = used.shape[1], batch.require("state", "the Markov check")
+    return jnp.where(used, state * num_steps + jnp.arange(num_steps)[None], -1).ravel()
 
 
 def _bonferroni(

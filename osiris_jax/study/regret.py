@@ -145,11 +145,20 @@ def label_of(row: Mapping[str, Any]) -> str:
     return " ".join(word for word in words if word)
 
 
+def _place_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["world"], row["size"]
+
+
 def standings(rows: Sequence[Mapping[str, Any]]) -> list[Standing]:
-    """Of all estimators, the least geometric mean of regret first."""
+    """Of all estimators, the least geometric mean of regret first.
+
+    Where one is exact, the others' regret has no end: such cells are left out, if others are left.
+    """
+    endless = {_place_of(row) for row in rows if math.isinf(row["regret"])}
     found = []
     for label in dict.fromkeys(map(label_of, rows)):
-        own = [row for row in rows if label_of(row) == label]
+        everywhere = [row for row in rows if label_of(row) == label]
+        own = [row for row in everywhere if _place_of(row) not in endless] or everywhere
         logs = np.log([row["regret"] for row in own])
         relative = np.array([row["regret_se"] / row["regret"] for row in own])
         worst = max(own, key=lambda row: row["regret"])

@@ -87,6 +87,8 @@ def assert_as_the_oracle(batch, data):
     weights = [float(x) for x in expected["weights"]]
     np.testing.assert_allclose(found.weights, weights, rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(found.value, expected["value"], rtol=1e-9)
+    if "evidence" in expected:
+        np.testing.assert_allclose(found.evidence, expected["evidence"], rtol=1e-6, atol=1e-8)
     assert len(members_of(batch)) == len(weights)
     return found
 
@@ -106,6 +108,23 @@ def test_a_model_that_nothing_contradicts_is_kept(probs, double):
     batch = load(data) if probs else loaded(data)
     found = assert_as_the_oracle(batch, data if probs else logged_alone(data))
     assert np.asarray(found.weights)[-2:].sum() == 0
+
+
+def test_a_cap_on_steps_is_not_held_against_a_model():
+    """A walk to the right that costs 1 a step and is mostly cut off: what comes depends on time."""
+    size = 8
+    transition, reward = np.zeros((size, 2, size)), np.full((size, 2), -1.0)
+    for state in range(size - 1):
+        transition[state, 0, max(state - 1, 0)] = transition[state, 1, state + 1] = 1
+    transition[-1, :, -1], reward[-1] = 1, 0
+    even, right = np.full((size, 2), 0.5), np.full((size, 2), [0.1, 0.9])
+    end = np.arange(size) == size - 1
+    world = oj.TabularWorld(transition, reward, 0, even, right, 30, terminal=end)
+    batches = world.rollout(jax.random.split(jax.random.key(0), 60), 100, probs=True)
+    found = jax.jit(lambda x: jax.lax.map(lambda one: decide(one, one.log_ratio), x))(batches)
+    assert (np.asarray(batches.mask.sum(2)) == 30).mean() > 0.3
+    assert not np.asarray(found.weights)[:, -2:].any()
+    np.testing.assert_allclose(found.value, world.exact().value, atol=0.2)
 
 
 def test_what_was_never_seen_draws_the_answer_to_the_mean(double):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import scipy.stats
 
 from oracles import doubly_robust, estimators, marginal, markov, relevance, selection
 from oracles.core import LD, mean, quotient, ratios, returns
@@ -43,7 +44,7 @@ def by_states(data, gains, discount):
     pvalues = relevance.pvalues(data, num_states, discount=discount)
     model, terms = (fitted if with_probs else chain)(data, num_states, discount)
     answer = sum(v * w for v, w in model)
-    past, squares = [], []
+    past, squares, sizes = [], [], []
     for level in LEVELS:
         keep = relevance.keep_map(pvalues, level)
         omitted = relevance.omit(data, keep)
@@ -54,9 +55,10 @@ def by_states(data, gains, discount):
         square = surprise**2 / spread if spread > 0 else 0
         past.append(whole)
         squares.append(square if np.isfinite(square) else 0)
+        sizes.append(effective_size(omitted))
     best = int(np.argmax(squares))
-    dropped = against(data, num_states, discount, squares[best])
-    dropped = dropped > EVIDENCE and squares[best] > LEAST_SQUARE
+    evidence = against(data, num_states, discount, squares[best], sizes[best])
+    dropped = evidence > EVIDENCE and squares[best] > LEAST_SQUARE
     weights = [0 if dropped else w for _, w in model]
     weights += [int(dropped and k == best) for k in range(len(LEVELS))]
     values = [v for v, _ in model] + past
@@ -66,7 +68,8 @@ def by_states(data, gains, discount):
     distance = abs(chosen - average)
     trust = (distance / wanted) ** 2 if distance < wanted else 1
     trust = trust if any(np.any(traj["log_ratio"]) for traj in data) else 0
-    return {"values": [average, *values], "weights": [1 - trust, *(trust * w for w in weights)]}
+    weights = [1 - trust, *(trust * w for w in weights)]
+    return {"values": [average, *values], "weights": weights, "evidence": evidence}
 
 
 def fitted(data, num_states, discount):
@@ -116,18 +119,25 @@ def weighted_variance(data, gains):
     )
 
 
-def against(data, num_states, discount, square):
+def effective_size(data):
+    """(sum of weights)^2 over the sum of squares; 1 where all are 0."""
+    weights = [np.prod(ratios(traj)) for traj in data]
+    return sum(weights) ** 2 / sum(w**2 for w in weights) if any(weights) else 1
+
+
+def against(data, num_states, discount, square, size):
     """-log of the p-value of the Markov check, least over lags and forms, and of the distance."""
     least, decided = [], 0
     for lag in LAGS:
-        seen = markov.visits(data, num_states, lag, discount)
-        forms = [markov.clusters(seen, least=20), markov.first_visits(seen)]
+        seen = markov.visits(data, num_states, lag, discount, by_step=True)
+        single = markov.most_visited(data, num_states, lag, discount)
+        forms = [markov.clusters(seen, least=20), markov.first_visits(single)]
         known = [p for p in forms if not np.isnan(p)]
         if known:
             decided += 1
             least.append(min(1.0, len(known) * min(known)))
     pvalue = min(1.0, max(decided * min(least), 1e-30)) if least else 1.0
-    distance = math.erfc(math.sqrt(float(square) / 2))
+    distance = 2 * scipy.stats.t.sf(math.sqrt(float(square)), max(float(size) - 1, 1))
     return -math.log(pvalue) - math.log(max(distance, 1e-300))
 
 

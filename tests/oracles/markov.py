@@ -20,14 +20,44 @@ def check(data, num_states, lags, *, first_visit=False, discount=1.0, least_traj
     return holm([form(visits(data, num_states, lag, discount), **options) for lag in lags])
 
 
-def visits(data, num_states, lag, discount):
-    """For every state a list of (trajectory, label, return to go) by trajectory and time."""
+def visits(data, num_states, lag, discount, *, by_step=False):
+    """For every state a list of (trajectory, label, return to go) by trajectory and time.
+
+    By step: the return less the mean of all visits to the state at that step.
+    """
+    cells = {}
+    for traj in data:
+        for t, value in enumerate(returns_to_go(traj, discount)):
+            cells.setdefault((int(traj["states"][t]), t), []).append(value)
+
+    def centred(value, state, t):
+        if not by_step:
+            return value
+        above = value - mean(cells[state, t])
+        return above if abs(above) > NOTHING * max(1, *map(abs, cells[state, t])) else LD(0)
+
     found = [[] for _ in range(num_states)]
     for i, traj in enumerate(data):
         to_go = returns_to_go(traj, discount)
         for t in range(lag, len(to_go)):
             label = bool(traj["log_ratio"][t - lag] > 0)
-            found[int(traj["states"][t])].append((i, label, to_go[t]))
+            state = int(traj["states"][t])
+            found[state].append((i, label, centred(to_go[t], state, t)))
+    return found
+
+
+def most_visited(data, num_states, lag, discount):
+    """The same of those visits alone that are at the first of the steps with the most of them."""
+    found = []
+    for state in range(num_states):
+        seen = {}
+        for i, traj in enumerate(data):
+            to_go = returns_to_go(traj, discount)
+            for t in range(lag, len(to_go)):
+                if int(traj["states"][t]) == state:
+                    label = bool(traj["log_ratio"][t - lag] > 0)
+                    seen.setdefault(t, []).append((i, label, to_go[t]))
+        found.append(max((seen[t] for t in sorted(seen)), key=len, default=[]))
     return found
 
 

@@ -122,15 +122,24 @@ def test_errors_of_zero_have_a_regret():
     assert np.isfinite(rows["mc"]["regret_se"])
 
 
+def rows_with(regrets):
+    """World -> regrets of `wis` and of `mc`."""
+    return [
+        {"world": world, "size": 5, "estimator": name, "relevance": None, "alpha": None}
+        | {"threshold": None, "regret": regret, "regret_se": 0.1 * regret, "undefined": 0.5}
+        for world, both in regrets.items()
+        for name, regret in zip(("wis", "mc"), both, strict=True)
+    ]
+
+
+def test_where_one_is_exact_the_others_are_not_judged():
+    usual, exact = {"a": (1.0, 4.0), "b": (9.0, 1.0)}, {"c": (1.0, np.inf)}
+    assert standings(rows_with(usual | exact)) == standings(rows_with(usual))
+    assert [one.worst for one in standings(rows_with(exact))] == [1, np.inf]
+
+
 def test_standings_by_hand():
-    rows = []
-    for world, regrets in (("a", (1.0, 4.0)), ("b", (9.0, 1.0))):
-        for name, regret in zip(("wis", "mc"), regrets, strict=True):
-            rows.append(
-                {"world": world, "size": 5, "estimator": name, "relevance": None, "alpha": None}
-                | {"threshold": None, "regret": regret, "regret_se": 0.1 * regret, "undefined": 0.5}
-            )
-    first, second = standings(rows)
+    first, second = standings(rows_with({"a": (1.0, 4.0), "b": (9.0, 1.0)}))
     assert (first.label, first.regret, first.worst, first.worst_world) == ("mc", 2, 4, "a")
     assert (second.label, second.worst, second.worst_world) == ("wis", 9, "b")
     assert second.regret == pytest.approx(3)

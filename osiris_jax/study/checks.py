@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from osiris_jax.batch import TrajectoryBatch
+from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.relevance.samples import WEIGHTINGS
 from osiris_jax.worlds import make
 from osiris_jax.worlds.tabular import TabularWorld
@@ -101,3 +102,9 @@ def needs(kernel: Callable[[TrajectoryBatch], Any], *fields: str, **changes: Any
     except ValueError:
         return True
     return False
+
+
+def takes_probs(estimator: str, kernel: Callable[[TrajectoryBatch], Any]) -> bool:
+    """Whether it reads the probabilities of all actions, if only where a batch has them."""
+    entry = ESTIMATORS[parse_name(estimator)[0]]
+    return "target_probs" in entry.reads_if_there or needs(kernel, "target_probs")

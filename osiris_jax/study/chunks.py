@@ -62,6 +62,8 @@ def by_size(
     cells: int,
     statistic: Callable[[Array, TrajectoryBatch], Any],
     progress: Progress | None,
+    *,
+    probs: bool = False,
 ) -> Iterator[tuple[int, Any]]:
     """(size, statistic of all data sets) for each size: a tree of arrays [trial, ...].
 
@@ -71,13 +73,15 @@ def by_size(
       statistic: of the keys and data sets of some trials, always as many; what it says of those
         beyond the last is dropped.
       progress: called with ("data sets", done, total).
+      probs: whether data sets hold the probabilities of all actions.
     """
     tell, total = progress or silent, len(plan.sizes) * plan.trials
     for number, size in enumerate(plan.sizes):
         chunks, parts = Chunks.even(plan.trials, cells // (size * plan.world.horizon)), []
         for first in range(0, plan.trials, chunks.size):
             keys = keys_of(plan.seed, np.arange(first, first + chunks.size, dtype=np.uint32))
-            parts.append(jax.device_get(statistic(keys, plan.world.rollout(keys, size))))
+            batches = plan.world.rollout(keys, size, probs=probs)
+            parts.append(jax.device_get(statistic(keys, batches)))
             done = min(first + chunks.size, plan.trials)
             tell("data sets", number * plan.trials + done, total)
         yield size, jax.tree.map(lambda *x: np.concatenate(x)[: plan.trials], *parts)

@@ -19,7 +19,7 @@ from osiris_jax.batch import TrajectoryBatch, bucket_length, trim
 from osiris_jax.core.compiled import compiled
 from osiris_jax.core.options import ALPHA, DDOF, RESAMPLES, WEIGHTING
 from osiris_jax.core.random_streams import RESAMPLES_STREAM
-from osiris_jax.estimators import parse_name
+from osiris_jax.estimators import ESTIMATORS, parse_name
 from osiris_jax.inference import INTERVALS, Sample
 from osiris_jax.inference.checks import check_methods, check_numbers, refusal, refuse_idle
 from osiris_jax.inference.forms import prepare, terms_of_parts, values_of_rows
@@ -139,8 +139,8 @@ class Coverage:
         exact = self.world.exact(self.discount)
         truth = {"mc": float(exact.behavior_value), "": float(exact.value)}
         rows = []
-        statistic = partial(self._intervals, {})
-        for size, intervals in by_size(self, CHUNK_CELLS, statistic, progress):
+        statistic, probs = partial(self._intervals, {}), self._takes_probs
+        for size, intervals in by_size(self, CHUNK_CELLS, statistic, progress, probs=probs):
             for (label, method), (low, high) in zip(self.pairs, intervals, strict=True):
                 true = truth.get(label, truth[""])
                 rows.append(self._row(label, method, size, true, low, high))
@@ -160,7 +160,12 @@ class Coverage:
     @cached_property
     def _two_trajectories(self) -> dict[str, Spec]:
         """The specs for a data set as small as can be: what is refused is refused of any."""
-        return self._specs(self.world.rollout(random.key(0), 2))
+        return self._specs(self.world.rollout(random.key(0), 2, probs=self._takes_probs))
+
+    @property
+    def _takes_probs(self) -> bool:
+        entries = (ESTIMATORS[parse_name(label)[0]] for label in self.estimators)
+        return any("target_probs" in entry.reads_if_there for entry in entries)
 
     def _specs(self, batch: TrajectoryBatch) -> dict[str, Spec]:
         names = ("alpha", "threshold", "discount", "weighting", "ddof")

@@ -248,9 +248,9 @@ class Study:
 
     @cached_property
     def needs_probs(self) -> bool:
-        """Whether any estimator reads the probabilities of all actions."""
+        """Whether any estimator reads the probabilities of all actions, if only where there are."""
         estimators = (named for named in self.named_estimators if named.name != ON_POLICY)
-        return any(checks.needs(_kernel_of(named), "target_probs") for named in estimators)
+        return any(checks.takes_probs(named.name, _kernel_of(named)) for named in estimators)
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -216,3 +216,15 @@ def test_the_command_writes_a_table_and_a_picture(monkeypatch, capsys, tmp_path)
     assert f"| wis | t | {rates[2]} | {rates[5]} |\n" in table
     assert (tmp_path / "coverage.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "coverage.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_intervals_of_the_automatic_choice_are_given_probabilities(waiting):
+    options = {"world": waiting, "trials": 2, "sizes": (6,), "methods": ("percentile",)}
+    for name, wanted in (("auto", True), ("wis", False)):
+        plan = Coverage(**options, estimators=(name,), resamples=2)
+        specs = plan._two_trajectories
+        assert list(specs) == [name]
+        assert plan._takes_probs is wanted
+    assert np.isfinite(
+        Coverage(**options, estimators=("auto",), resamples=2).run()[0]["mean_width"]
+    )

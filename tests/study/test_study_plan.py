@@ -184,3 +184,16 @@ def test_the_rows_of_a_study_are_its_cells():
     assert cells[0] == plan.Cell("wis", None, None, None, 5)
     assert plan.Cell("osiris-pdis", "oracle", None, None, 9) in cells
     assert plan.Cell("osiris-pdis", "welch", 0.1, None, 9) in cells
+
+
+def test_what_reads_probabilities_if_there_are_any_is_given_them():
+    """Else the automatic choice would depend on the estimators beside it."""
+    settings = {"world": "waiting-room", "trials": 4, "sizes": (8,)}
+    alone = oj.Study(**settings, estimators=("auto",)).run()
+    beside = oj.Study(**settings, estimators=("auto", "dm")).run()
+    columns = [list(map(str, one.study.cells())) for one in (alone, beside)]
+    assert columns[0] == columns[1][:1]
+    np.testing.assert_allclose(
+        alone.store.values()[:, 0], beside.store.values()[:, 0], rtol=1e-5, atol=1e-6
+    )
+    assert not dataclasses.replace(alone.study, estimators=("wis",)).needs_probs

@@ -28,7 +28,8 @@ NOTES = (
     "Signal: |V_e - V_b| in standard errors of the mean return of as many trajectories.",
     "A data set without an estimate counts with the value of mc; an estimator without one in over "
     "1 % of them is never the least.",
-    "Where the least RMSE is 0 regret has no end: such a world and size is left out of the means.",
+    "Where the least RMSE is rounding, below a millionth of that of mc, regret has no end: such a "
+    "world and size is left out of the means.",
 )
 
 

@@ -12,6 +12,7 @@ from osiris_jax.study.plan import Cell
 from osiris_jax.study.summary import Truth, cell_moments, rows_of
 
 MOST_UNDEFINED = 0.01
+EXACT = 1e-6  # of the error of the baseline: an error as small is rounding
 WELCH = "welch"
 
 
@@ -86,6 +87,7 @@ def rows_of_world(
         may_win = np.array(in_set) & (np.array(missing) <= MOST_UNDEFINED)
         error = squares.mean(0)
         least = int(np.argmin(np.where(may_win, error, np.inf)))
+        rounding = EXACT**2 * float(((usual - field.truth.value) ** 2).mean())
         moments = cell_moments(lambda values=values: [values], field.truth.value)
         plain = rows_of(field.world.name, field.trials, cells, moments, field.truth)
         signal = _signal(field, size, usual)
@@ -99,7 +101,7 @@ def rows_of_world(
                 "abs_error_q90": float(np.quantile(distance, 0.9)),
                 "undefined": missing[place],
                 "signal": signal,
-                "regret": math.sqrt(_over(error[place], error[least])),
+                "regret": math.sqrt(_over(error[place], error[least], rounding)),
                 "regret_se": _regret_error(squares[:, place], squares[:, least]),
             }
         rows += plain
@@ -119,10 +121,11 @@ def _signal(field: Field, size: int, usual: np.ndarray) -> float:
     return _over(abs(gap), spread)
 
 
-def _over(x: float, least: float) -> float:
-    if least > 0:
+def _over(x: float, least: float, rounding: float = 0.0) -> float:
+    """The ratio; what is no larger than rounding is 0, and the ratio to that is 1 or has no end."""
+    if least > rounding:
         return float(x / least)
-    return 1.0 if x == least else math.inf
+    return 1.0 if x <= rounding else math.inf
 
 
 def _regret_error(squares: np.ndarray, least: np.ndarray) -> float:

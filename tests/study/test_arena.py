@@ -116,9 +116,10 @@ def test_a_signal_is_simulated_where_it_is_not_exact():
 
 
 def test_errors_of_zero_have_a_regret():
-    found = {cell("mc"): np.full(10, TRUTH + 1), cell("wis"): np.full(10, TRUTH)}
-    rows = compare(found)
-    assert (rows["wis"]["regret"], rows["mc"]["regret"]) == (1, np.inf)
+    for rounding, regrets in ((0, (1, np.inf)), (1e-7, (1, np.inf)), (1e-3, (1, 1e3))):
+        found = {cell("mc"): np.full(10, TRUTH + 1), cell("wis"): np.full(10, TRUTH + rounding)}
+        rows = compare(found)
+        assert (rows["wis"]["regret"], rows["mc"]["regret"]) == pytest.approx(regrets)
     assert np.isfinite(rows["mc"]["regret_se"])
 
 

@@ -5,6 +5,7 @@ usual rule and by others, in each of which one thing is changed. Printed: the ge
 worlds and sizes of the error (RMSE) over that of the usual rule, and the largest one.
 
 `python benchmarks/automatic.py --cost-only` times it, warm, for 1,000 trajectories of 100 steps.
+`--corridors-only`: its errors in corridors whose walks are cut off by a cap on steps.
 """
 
 import jax
@@ -63,11 +64,53 @@ def cost():
     print(f"1,000 trajectories of 100 steps, 98 states: {1e3 * least:.1f} ms, {machine()}")
 
 
-def main(worlds: str = "design", sizes: str = "25,100", trials: int = 100, cost_only: bool = False):
+def corridor(size, slip, target, behavior, cap):
+    """A walk to the right end at a cost of 1 a step; the chances are those of going right."""
+    transition, reward = np.zeros((size, 2, size)), np.full((size, 2), -1.0)
+    for state in range(size - 1):
+        for action, way in enumerate((-1, 1)):
+            for chance, to in ((1 - slip, state + way), (slip, state - way)):
+                transition[state, action, np.clip(to, 0, size - 1)] += chance
+    transition[-1, :, -1], reward[-1] = 1, 0
+    even, right = (np.full((size, 2), [1 - p, p]) for p in (behavior, target))
+    end = np.arange(size) == size - 1
+    return oj.TabularWorld(transition, reward, 0, even, right, cap, terminal=end)
+
+
+@jax.jit
+def chosen(batches):
+    """Values of `auto` and `dm`, and whether the model was dropped; [trial] each."""
+
+    def one(batch):
+        found = decide(batch, batch.log_ratio)
+        return found.value, found.values[1], found.weights[-2:].any()
+
+    return jax.lax.map(one, batches)
+
+
+def corridors(trials):
+    for setting in ((10, 0.0, 0.9, 0.5, 40), (15, 0.1, 0.9, 0.6, 60), (20, 0.0, 0.8, 0.6, 100)):
+        world = corridor(*setting)
+        for size in (25, 100):
+            keys = jax.random.split(jax.random.key(2), trials)
+            *values, dropped = map(np.asarray, chosen(world.rollout(keys, size, probs=True)))
+            errors = [np.sqrt(((x - world.exact().value) ** 2).mean()) for x in values]
+            told = "auto {:.3g}, dm {:.3g}".format(*errors)
+            print(f"{setting}, N = {size}: {told}, dropped {dropped.mean():.1%}", flush=True)
+
+
+def main(
+    worlds: str = "design",
+    sizes: str = "25,100",
+    trials: int = 100,
+    cost_only: bool = False,
+    corridors_only: bool = False,
+):
     """Worlds are a half or names; sizes and trials as in a study."""
     if cost_only:
-        cost()
-        return
+        return cost()
+    if corridors_only:
+        return corridors(trials)
     ratios = []
     for name in worlds_of(tuple(worlds.split(","))):
         world = oj.make(name)

@@ -286,7 +286,7 @@ def _whole_past(
 
 def _markov(batch: TrajectoryBatch, discount: Any) -> Float[Array, " lag"]:
     """Of both forms; of the first alone, or of none, where tables would be too large."""
-    cells, lags = len(batch.reward) * batch.num_states, jnp.asarray(LAGS)
+    cells, lags = max(batch.reward.shape) * batch.num_states, jnp.asarray(LAGS)
     forms = [
         markov_pvalues(batch, lags, first_visit=first, by_step=True, discount=discount)
         for first, most in ((False, MOST_CELLS), (True, MOST_CELLS // 4))

@@ -85,3 +85,14 @@ def test_sets_do_not_see_each_other():
         value.astype(np.float32).T[..., None], labels.T[..., None], used.T[..., None]
     )
     np.testing.assert_allclose(together.pvalue, alone.pvalue[:, 0], rtol=1e-6)
+
+
+def test_values_that_hardly_differ_are_told_apart(double):
+    """Also where single precision could not."""
+    order = np.random.default_rng(0).permutation(40.0 * np.arange(40))[:, None]
+    above, used = order < 700, np.ones((40, 1), bool)
+    expected = _quarters(jax.numpy.asarray(order), above, used)
+    for scale in (1.0, 1e200, -1e-200):
+        found = _quarters(jax.numpy.asarray(scale * (1 + 1e-13 * order)), above, used)
+        np.testing.assert_allclose(found.pvalue, expected.pvalue)
+    assert expected.pvalue[0] < 1e-3
